@@ -1,0 +1,44 @@
+"""vitrail: see what an image classifier looks at.
+
+>>> import vitrail
+>>> vitrail.explain("demo", "picture.png", method="genatt").save("out")
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vitrail.errors import InputError as InputError
+    from vitrail.explain import explain as explain
+    from vitrail.explanation import Explanation as Explanation
+    from vitrail.method import methods as methods
+    from vitrail.model import Likeness as Likeness
+    from vitrail.model import load as load
+
+_HOMES = {
+    "Explanation": "explanation",
+    "InputError": "errors",
+    "Likeness": "model",
+    "explain": "explain",
+    "load": "model",
+    "methods": "method",
+}
+_ROOMS = ("method", "model", "scenes", "show")
+
+__all__ = ["Explanation", "InputError", "Likeness", "explain", "load", "methods", "scenes"]
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use, so that ``import vitrail`` is instant."""
+    if name in _HOMES:
+        value = getattr(importlib.import_module(f"vitrail.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
+    if name in _ROOMS:
+        return importlib.import_module(f"vitrail.{name}")
+    raise AttributeError(f"module 'vitrail' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_ROOMS})

@@ -1,0 +1,39 @@
+"""``vitrail demo``: the main job on the embedded world, without a download."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from vitrail.cli.options import Device, Quiet, say
+
+METHODS = ("gradcam", "ig(steps=24)", "rollout", "genatt", "decompx")
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Explain the sample scenes with the embedded model, and draw a comparison sheet."""
+
+    out: Path = Path("vitrail-demo")
+    """Where to write the sheet."""
+    device: Device = None
+    quiet: Quiet = False
+
+    def run(self) -> None:
+        """Explain the samples, draw the sheet, and say where it is."""
+        from vitrail import scenes
+        from vitrail.explain import explain
+        from vitrail.explanation import sheet_of, write_whole
+        from vitrail.model import load
+
+        start = time.perf_counter()
+        view = load("demo", device=self.device or None)
+        named = scenes.samples()
+        pictures = [scene.pil for _, scene in named]
+        for picture, (name, _) in zip(pictures, named):
+            picture.filename = name  # type: ignore[attr-defined]  # a PIL picture carries its name there
+        found = [explain(view, pictures, spec, progress=not self.quiet) for spec in METHODS]
+        sheet = sheet_of(found, pictures, title="What does the scenes model look at?")
+        path = self.out / "sheet.png"
+        write_whole(path, lambda file: sheet.save(file, "PNG"))
+        say(f"{len(pictures)} pictures, {len(METHODS)} methods, {time.perf_counter() - start:.1f} s", self.quiet)
+        say(f"sheet: {path}", self.quiet)

@@ -1,0 +1,102 @@
+"""``vitrail explain``: pictures in, a comparison sheet and the maps out."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from vitrail.cli.options import Device, Quiet, say
+
+if TYPE_CHECKING:
+    from vitrail.explanation import Explanation
+
+
+@dataclass(frozen=True)
+class Explain:
+    """Explain why a model labels pictures as it does.
+
+    Example: vitrail explain cat.jpg --model timm/vit_base_patch16_224 --method decompx gradcam --out out
+    """
+
+    images: Annotated[tuple[str, ...], tyro.conf.Positional]
+    """Picture files or folders of pictures."""
+    model: str = "demo"
+    """demo, timm/NAME (or NAME), torchvision/NAME, hf/REPOSITORY or open_clip/ARCHITECTURE."""
+    checkpoint: Path | None = None
+    """A file with the model's weights; otherwise the published ones are fetched."""
+    method: tuple[str, ...] = ("auto",)
+    """One or more methods, such as genatt or "ig(steps=20)"; see: vitrail methods."""
+    target: str = "predicted"
+    """What to explain: predicted, a class number, a class name, or (open_clip) any text."""
+    classes: tuple[str, ...] = ()
+    """Class names; for open_clip the texts to choose between."""
+    size: tuple[int, int] | None = None
+    """Input height and width, where the model's own is not wanted."""
+    out: Path = Path("vitrail-out")
+    """Where to write the sheet and the maps."""
+    batch: int | None = None
+    """Images at a time (16 by default; fewer are taken when memory runs out)."""
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """Arithmetic of the model's passes."""
+    device: Device = None
+    quiet: Quiet = False
+
+    def run(self) -> None:
+        """Explain, write, and say where."""
+        from vitrail.explain import explain
+        from vitrail.explanation import sheet_of, write_whole
+        from vitrail.method import parse
+        from vitrail.model import load, sources_of
+
+        for spec in self.method:
+            if spec != "auto":
+                parse(spec)  # a typo should be told before a model is loaded
+        sources = sources_of(list(self.images))
+        view = load(
+            self.model, self.checkpoint, classes=self.classes or None, size=self.size, device=self.device or None
+        )
+        found = [
+            explain(
+                view,
+                sources,
+                spec,
+                self.target,
+                batch=self.batch,
+                precision=self.precision,
+                progress=not self.quiet,
+            )
+            for spec in self.method
+        ]
+        shown = sources[:SHEET_ROWS]
+        pictures = [view.preprocess.picture(source) for source in shown]
+        part = [explanation.first(SHEET_ROWS) for explanation in found]
+        sheet = sheet_of(part, pictures)
+        for explanation in found:
+            explanation.save(self.out / folder_name(explanation.method))
+        write_whole(self.out / "sheet.png", lambda file: sheet.save(file, "PNG"))
+        if not self.quiet:
+            _report(found[0])
+        note = f" (the first {SHEET_ROWS} of {len(sources)} pictures)" if len(sources) > SHEET_ROWS else ""
+        say(f"sheet: {self.out / 'sheet.png'}{note}", self.quiet)
+        say(f"maps:  {self.out}/*/maps.npz", self.quiet)
+
+
+SHEET_ROWS = 20
+
+
+def folder_name(spec: str) -> str:
+    """A spec string as a folder name: ``ig(steps=20)`` -> ``ig-steps=20``."""
+    return re.sub(r"[^\w=.+-]+", "-", spec).strip("-")
+
+
+def _report(explanation: "Explanation") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("image", "predicted", "probability", "explained", title=explanation.model)
+    for i, name in enumerate(explanation.images[:SHEET_ROWS]):
+        label, probability = explanation.predictions(i, 1)[0]
+        table.add_row(name, label, f"{probability:.1%}", explanation.explained(i))
+    Console().print(table)

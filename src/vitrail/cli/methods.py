@@ -1,0 +1,40 @@
+"""``vitrail methods``: what there is."""
+
+import json
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from vitrail.errors import InputError
+
+
+@dataclass(frozen=True)
+class Methods:
+    """List the methods: family, paper, what they need from a model, what they cost."""
+
+    pattern: Annotated[str, tyro.conf.Positional] = "*"
+    """Show only ids that match, for example "*cam*"."""
+    json: bool = False
+    """Print a JSON list instead of a table."""
+
+    def run(self) -> None:
+        """Print the table, or the JSON list."""
+        from vitrail.method import describe, methods
+
+        found = [describe(name) for name in methods(self.pattern)]
+        if self.json:
+            print(json.dumps(found, indent=1))
+            return
+        if not found:
+            raise InputError(f"no method matches {self.pattern!r}; see all with: vitrail methods")
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table()
+        for heading in ("method", "family", "paper", "needs", "cost", "parameters"):
+            table.add_column(heading, overflow="fold", no_wrap=heading == "method")
+        for one in sorted(found, key=lambda one: (one["family"], one["id"])):
+            parameters = ", ".join(f"{key}={value}" for key, value in one["params"].items())
+            table.add_row(one["id"], one["family"], one["paper"], ", ".join(one["needs"]), one["cost"], parameters)
+        Console().print(table)

@@ -1,0 +1,136 @@
+"""The front door: `explain`."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.errors import InputError
+from vitrail.explanation import Explanation
+from vitrail.method import Batch, Method, parse
+from vitrail.model import Need, Precision, Target, TargetLike, View, load, resolve, sources_of
+
+BATCH = 16
+
+
+def explain(
+    model: str | nn.Module | View,
+    images: Any,
+    method: str | Method = "auto",
+    target: TargetLike = None,
+    *,
+    batch: int | None = None,
+    precision: Precision | None = None,
+    progress: bool = False,
+) -> Explanation:
+    """Explain why a model answers what it answers.
+
+    Args:
+        model: A name, a module or a view: see `vitrail.load`.
+        images: Paths, folders, PIL images, uint8 arrays, or model inputs as float tensors; alone or in a list.
+        method: A spec string such as ``"ig(steps=20)"``, or a method; ``"auto"`` takes ``decompx`` on transformers
+            and ``gradcam`` on other models.
+        target: What to explain: None (what the model predicts), a class number or name, a list with one entry an
+            image, a function of the logits, a text prompt (open_clip), or a `Likeness`.
+        batch: Images at a time; fewer are taken when memory runs out.
+        precision: ``fp32``, ``bf16`` or ``fp16``; the view's own by default.
+        progress: Show a progress bar.
+
+    Example:
+        >>> vitrail.explain("demo", "cat.png", "genatt")
+    """
+    view = load(model)
+    sources = sources_of(images)
+    if method == "auto":
+        method = "decompx" if Need.TOKENS in view.offers else "gradcam"
+    method = parse(method)
+    method.check(view)
+    view, wanted = resolve(view, target, len(sources))
+    before = view.precision
+    view.precision = precision or before
+    try:
+        return _explain(view, sources, method, wanted, batch or BATCH, progress)
+    finally:
+        view.precision = before
+
+
+def _explain(
+    view: View, sources: list[Any], method: Method, target: Target | None, size: int, progress: bool
+) -> Explanation:
+    if size < 1:
+        raise InputError(f"batch must be 1 or more, but {size} was given")
+    bar = _bar(len(sources), method.spec, progress)
+    forwards, backwards, start = view.meter.forwards, view.meter.backwards, time.perf_counter()
+    done: list[tuple[Tensor, Tensor, Tensor | None]] = []
+    first = 0
+    while first < len(sources):
+        rows = slice(first, first + size)
+        try:
+            done.append(_chunk(view, sources[rows], method, None if target is None else target.take(rows)))
+        except torch.OutOfMemoryError:
+            if size == 1:
+                raise
+            size = max(1, size // 2)  # half as many at a time, and go on
+            torch.cuda.empty_cache()
+            continue
+        bar.update(len(done[-1][0]))
+        first += size
+    bar.close()
+    shapes = {maps.shape[1:] for maps, _, _ in done}
+    if len(shapes) > 1:
+        raise InputError("the images given are of different sizes; explain them one size at a time")
+    classes = [c for _, _, c in done if c is not None]
+    probe = sources[0]
+    is_input = isinstance(probe, Tensor) and probe.is_floating_point()
+    return Explanation(
+        maps=torch.cat([maps for maps, _, _ in done]),
+        logits=torch.cat([logits for _, logits, _ in done]),
+        classes=torch.cat(classes) if classes else None,
+        method=method.spec,
+        config=method.config,
+        model=view.name,
+        fingerprint=view.fingerprint(),
+        size=(probe.shape[-2], probe.shape[-1]) if is_input else view.size,
+        images=tuple(_called(source, i) for i, source in enumerate(sources)),
+        class_names=view.classes,
+        seconds=time.perf_counter() - start,
+        forwards=view.meter.forwards - forwards,
+        backwards=view.meter.backwards - backwards,
+    )
+
+
+def _chunk(
+    view: View, sources: Sequence[Any], method: Method, target: Target | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Maps, logits and explained classes of some images, on the CPU."""
+    batch = Batch(view.preprocess.batch(sources).to(view.device, view.dtype), target)
+    with view.still():
+        maps = method.maps(view, batch)
+        target = batch.settle(view)
+    expected = (len(batch), *method.shape(view, batch.size))
+    if maps.shape != expected:
+        raise RuntimeError(f"{method.spec} gave maps of {tuple(maps.shape)}, not {expected}")
+    maps = maps.detach().float().cpu()
+    if not torch.isfinite(maps).all():
+        raise InputError(
+            f"{method.spec} gave values that are not finite on {view.name}; "
+            "check the model's weights, or use precision='fp32'"
+        )
+    assert batch.logits is not None
+    return maps, batch.logits.cpu(), None if target.classes is None else target.classes.cpu()
+
+
+def _called(source: Any, i: int) -> str:
+    if isinstance(source, str | Path):
+        return Path(source).name
+    name = getattr(source, "filename", "")
+    return Path(name).name if name else f"image {i}"
+
+
+def _bar(total: int, words: str, progress: bool) -> Any:
+    from tqdm.auto import tqdm
+
+    return tqdm(total=total, desc=words, unit="image", disable=not progress, leave=False)

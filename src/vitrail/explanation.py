@@ -1,0 +1,248 @@
+"""An explanation is a value: maps at their native grid, what was explained, by which method and model, at what cost."""
+
+import importlib.metadata
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from io import BytesIO
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from vitrail import show
+from vitrail.errors import InputError
+
+SCHEMA = 1
+
+
+def versions() -> dict[str, str]:
+    """The libraries a result was made with."""
+    packages = {name: importlib.metadata.version(name) for name in ("vitrail", "torch", "torchvision", "timm")}
+    return packages | {"python": platform.python_version()}
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """Maps of B images, and everything needed to say where they came from. The images themselves are not held.
+
+    Attributes:
+        maps: (B, rows, columns) float32, on the CPU, at the method's native grid.
+        logits: (B, classes) float32 of the clean images.
+        classes: (B,) the class explained, or None where the target was a function.
+        method: The method's spec string.
+        config: Every parameter of the method.
+        model: The model's name.
+        fingerprint: A hash of the model's weights.
+        size: Height and width of the model's input.
+        images: What each image is called.
+        class_names: The model's class names, where known.
+        seconds: Wall time for all images.
+        forwards: Images pushed forward through the model.
+        backwards: Images pushed backward.
+        versions: Library versions.
+    """
+
+    maps: Tensor
+    logits: Tensor
+    classes: Tensor | None
+    method: str
+    config: dict[str, Any]
+    model: str
+    fingerprint: str
+    size: tuple[int, int]
+    images: tuple[str, ...]
+    class_names: tuple[str, ...] | None
+    seconds: float
+    forwards: int
+    backwards: int
+    versions: dict[str, str] = field(default_factory=versions)
+
+    def __len__(self) -> int:
+        return len(self.maps)
+
+    def __repr__(self) -> str:
+        count, rows, columns = self.maps.shape
+        return (
+            f"Explanation({self.method} on {self.model}: {count} maps of {rows} x {columns}, "
+            f"{self.seconds:.2f} s, {self.forwards} forward and {self.backwards} backward passes)"
+        )
+
+    def first(self, count: int) -> "Explanation":
+        """The explanation of the first images alone."""
+        return replace(
+            self,
+            maps=self.maps[:count],
+            logits=self.logits[:count],
+            classes=None if self.classes is None else self.classes[:count],
+            images=self.images[:count],
+        )
+
+    def class_name(self, index: int) -> str:
+        """The name of a class of the model."""
+        return f"class {index}" if self.class_names is None else self.class_names[index]
+
+    def explained(self, i: int) -> str:
+        """What was explained about image ``i``, in words."""
+        return "a function of the logits" if self.classes is None else self.class_name(int(self.classes[i]))
+
+    def predictions(self, i: int, top: int = 3) -> list[tuple[str, float]]:
+        """The most probable classes of image ``i``, with their probabilities."""
+        values, indices = self.logits[i].softmax(0).topk(min(top, self.logits.shape[1]))
+        return [(self.class_name(int(index)), float(value)) for value, index in zip(values, indices)]
+
+    def upsample(self, size: tuple[int, int] | None = None, mode: str = "bilinear") -> Tensor:
+        """(B, height, width): the maps at the input's size, or any other.
+
+        Args:
+            size: Height and width, the model's input size by default.
+            mode: ``bilinear``, ``bicubic`` or ``nearest``.
+        """
+        if mode not in ("bilinear", "bicubic", "nearest"):
+            raise InputError(f"mode must be 'bilinear', 'bicubic' or 'nearest', but {mode!r} was given")
+        how: dict[str, Any] = {} if mode == "nearest" else {"align_corners": False}
+        maps = self.maps[:, None]
+        return torch.nn.functional.interpolate(maps, size or self.size, mode=mode, **how)[:, 0]
+
+    def overlay(self, image: Any, i: int = 0, **how: Any) -> Image.Image:
+        """Map ``i`` over a picture.
+
+        Args:
+            image: The picture as the model saw it (`Preprocess.picture` gives it), or any picture of that shape.
+            i: Which of the maps.
+            how: Passed on to `show.overlay`.
+        """
+        from vitrail.model import pictures
+
+        return show.overlay(pictures.read(image), self.maps[i].numpy(), **how)
+
+    def picture(self) -> Image.Image:
+        """The maps side by side, with what each explains."""
+        labels = [f"{name}: {self.explained(i)}" for i, name in enumerate(self.images)]
+        return show.strip(self.maps.numpy(), labels, title=f"{self.method} on {self.model}")
+
+    def _repr_png_(self) -> bytes:
+        buffer = BytesIO()
+        self.picture().save(buffer, "PNG")
+        return buffer.getvalue()
+
+    def manifest(self) -> dict[str, Any]:
+        """Everything but the arrays, ready for JSON."""
+        return {
+            "schema": SCHEMA,
+            "method": self.method,
+            "config": self.config,
+            "model": self.model,
+            "fingerprint": self.fingerprint,
+            "size": list(self.size),
+            "images": list(self.images),
+            "explained": [self.explained(i) for i in range(len(self))],
+            "class_names": None if self.class_names is None else list(self.class_names),
+            "seconds": self.seconds,
+            "forwards": self.forwards,
+            "backwards": self.backwards,
+            "versions": self.versions,
+        }
+
+    def save(self, folder: str | Path, images: Sequence[Any] | None = None) -> Path:
+        """Write ``maps.npz``, ``overlay.png`` and, last, ``manifest.json``; each appears whole or not at all.
+
+        Args:
+            folder: Where to write; made if it does not exist.
+            images: The pictures as the model saw them, to lay the maps over; without them the maps are drawn alone.
+        """
+        arrays = {"maps": self.maps.numpy(), "logits": self.logits.numpy()}
+        if self.classes is not None:
+            arrays["classes"] = self.classes.numpy()
+        sheet = self.picture() if images is None else sheet_of([self], images)
+        folder = Path(folder)
+        write_whole(folder / "maps.npz", lambda file: np.savez_compressed(file, **arrays))  # type: ignore[arg-type]
+        write_whole(folder / "overlay.png", lambda file: sheet.save(file, "PNG"))
+        text = json.dumps(self.manifest(), indent=1, ensure_ascii=False)
+        write_whole(folder / "manifest.json", lambda file: file.write(text.encode()))
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Explanation":
+        """Read an explanation that `save` wrote."""
+        folder = Path(folder)
+        try:
+            facts = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+            with np.load(folder / "maps.npz", allow_pickle=False) as stored:
+                arrays = {key: torch.from_numpy(stored[key]) for key in stored.files}
+        except (OSError, ValueError) as error:
+            raise InputError(f"{folder} holds no explanation that can be read ({error})") from error
+        if facts.get("schema") != SCHEMA:
+            raise InputError(
+                f"{folder} was written in format {facts.get('schema')}, but this version of vitrail reads {SCHEMA}"
+            )
+        names = facts["class_names"]
+        return cls(
+            maps=arrays["maps"],
+            logits=arrays["logits"],
+            classes=arrays.get("classes"),
+            size=tuple(facts["size"]),
+            images=tuple(facts["images"]),
+            class_names=None if names is None else tuple(names),
+            **{
+                key: facts[key]
+                for key in ("method", "config", "model", "fingerprint", "seconds", "forwards", "backwards", "versions")
+            },
+        )
+
+
+def sheet_of(explanations: Sequence[Explanation], images: Sequence[Any], title: str = "") -> Image.Image:
+    """A comparison sheet: one row an image, one column an explanation.
+
+    Args:
+        explanations: Of the same images, by one method each.
+        images: The pictures as the model saw them.
+        title: Written above.
+    """
+    from vitrail.model import pictures
+
+    first = explanations[0]
+    if any(e.images != first.images for e in explanations) or len(images) != len(first):
+        raise InputError("a comparison sheet needs explanations of the same images, and one picture for each of them")
+    rows = [
+        show.Row(
+            picture=pictures.read(image),
+            title=first.images[i],
+            predictions=tuple(first.predictions(i)),
+            explained=first.explained(i),
+            cells=tuple(show.Cell(e.maps[i].numpy()) for e in explanations),
+        )
+        for i, image in enumerate(images)
+    ]
+    costs = ", ".join(f"{e.method} {e.seconds / len(e):.2f} s" for e in explanations)
+    footer = f"{first.model} · seconds an image: {costs} · vitrail {first.versions['vitrail']}"
+    return show.sheet(rows, [e.method for e in explanations], title=title, footer=footer)
+
+
+def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
+    """Write a file so that it appears complete under its name, or not at all."""
+    temporary: str | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+            temporary = file.name
+            write(file)
+        os.chmod(temporary, 0o666 & ~_umask())  # noqa: PTH101  a temporary file is private, a result is not
+        os.replace(temporary, path)  # noqa: PTH105
+    except OSError as error:
+        raise InputError(f"{path} cannot be written ({error.strerror or error}); choose another folder") from error
+    finally:
+        if temporary is not None and os.path.exists(temporary):  # noqa: PTH110
+            os.unlink(temporary)  # noqa: PTH108
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current

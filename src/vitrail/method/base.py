@@ -1,0 +1,221 @@
+"""What a method is: a frozen dataclass with one function, `Method.maps`, and a line in the registry."""
+
+import dataclasses
+import fnmatch
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypeVar
+
+import torch
+from torch import Tensor
+
+from vitrail.errors import InputError
+from vitrail.model import FROZEN, TRUE, Need, Rule, Target, TargetLike, View, resolve
+
+Gradient = Literal["true", "frozen"]
+"""The model's own gradient, or the one with attention, normalisers and gates held constant."""
+
+RULES: dict[str, Rule] = {"true": TRUE, "frozen": FROZEN}
+
+
+class Batch:
+    """Some images on the model's device, and what is to be explained about each.
+
+    Attributes:
+        images: (B, 3, H, W) model inputs.
+        logits: (B, classes) of the clean images, once some forward pass has shown them.
+    """
+
+    def __init__(self, images: Tensor, target: Target | None = None, keys: Tensor | None = None) -> None:
+        self.images = images
+        self.logits: Tensor | None = None
+        self._target = target
+        self._keys = keys
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the images."""
+        return self.images.shape[-2], self.images.shape[-1]
+
+    def score(self, logits: Tensor) -> Tensor:
+        """(B,) scores of the clean images' logits. A method that begins with a clean pass pays for no other."""
+        if self.logits is None:
+            self.logits = logits.detach().float()
+            if not torch.isfinite(self.logits).all():
+                raise InputError(
+                    "the model's answer is not a number (NaN or infinite) for at least one image; "
+                    "check its weights and the input normalisation"
+                )
+        if self._target is None:
+            self._target = Target(self.logits.argmax(1))
+        return self._target.score(logits)
+
+    def settle(self, view: View) -> Target:
+        """The target, for methods that need it before (or without) a clean pass of their own."""
+        if self.logits is None:
+            with torch.no_grad():
+                self.score(view.logits(self.images))
+        assert self._target is not None
+        return self._target
+
+    @property
+    def target(self) -> Target:
+        """The target, once it is settled."""
+        assert self._target is not None
+        return self._target
+
+    def generator(self, i: int, seed: int) -> torch.Generator:
+        """Random numbers for image ``i`` that depend on the seed and the picture alone, not on its place in a batch."""
+        if self._keys is None:
+            self._keys = checksum(self.images)
+        key = int(self._keys[i]) ^ (seed * 0x9E3779B97F4A7C15)
+        return torch.Generator().manual_seed(key & 0x7FFFFFFFFFFFFFFF)
+
+    def beside(self, images: Tensor) -> "Batch":
+        """Changed copies of the same images: same target, same random numbers."""
+        if self._keys is None:
+            self._keys = checksum(self.images)
+        return Batch(images, self._target, self._keys)
+
+
+def checksum(images: Tensor) -> Tensor:
+    """(B,) integers that tell pictures apart; computed in whole numbers, hence the same on every device."""
+    bits = images.detach().float().contiguous().flatten(1).view(torch.int32).long()
+    weights = (torch.arange(bits.shape[1], device=bits.device) * 2654435761 + 1013904223) | 1
+    return (bits * weights).sum(1).cpu()
+
+
+@dataclass(frozen=True)
+class Method(ABC):
+    """A way to explain. The fields are its configuration: keyword arguments, spec string, manifest and cache key."""
+
+    id: ClassVar[str]
+    family: ClassVar[str]
+    paper: ClassVar[str]
+    cost: ClassVar[str]
+    needs: ClassVar[frozenset[Need]]
+    pixels: ClassVar[bool] = False
+
+    @abstractmethod
+    def maps(self, view: View, batch: Batch) -> Tensor:
+        """(B, rows, columns) of `shape`, larger where there is more evidence for the target."""
+
+    def shape(self, view: View, size: tuple[int, int]) -> tuple[int, int]:
+        """Rows and columns of the maps for inputs of ``size``: one value a pixel, or one a cell of the model's grid."""
+        return size if self.pixels else view.grid_at(size)
+
+    def requirements(self) -> frozenset[Need]:
+        """What the model must offer; compositions add what their parts need."""
+        inner = (value.requirements() for value in vars(self).values() if isinstance(value, Method))
+        return self.needs.union(*inner)
+
+    @property
+    def spec(self) -> str:
+        """The shortest spec string that gives this method again, such as ``ig(steps=20)``."""
+        parts = []
+        for i, field in enumerate(dataclasses.fields(self)):
+            value = getattr(self, field.name)
+            if value == field.default and not (i == 0 and isinstance(value, Method)):
+                continue
+            text = value.spec if isinstance(value, Method) else value if isinstance(value, str) else repr(value)
+            parts.append(text if i == 0 and isinstance(value, Method) else f"{field.name}={text}")
+        return f"{self.id}({', '.join(parts)})" if parts else self.id
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Every parameter, written out."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {"id": self.id} | {k: v.config if isinstance(v, Method) else v for k, v in fields.items()}
+
+    def attribute(self, model: Any, inputs: Tensor, target: TargetLike = None) -> Tensor:
+        """Maps for model inputs, in Captum's manner.
+
+        Args:
+            model: A module, a view or a name.
+            inputs: (B, 3, H, W) model inputs.
+            target: What to explain, the predicted class by default.
+
+        Returns:
+            (B, rows, columns) float32, on the inputs' device.
+
+        Example:
+            >>> Saliency().attribute(model, inputs, target=207)
+        """
+        from vitrail.model import load
+
+        view, resolved = resolve(load(model), target, len(inputs))
+        self.check(view)
+        batch = Batch(inputs.to(view.device, view.dtype), resolved)
+        with view.still():
+            return self.maps(view, batch).detach().float().to(inputs.device)
+
+    def check(self, view: View) -> None:
+        """Refuse a model that cannot give what the method needs, and name methods that would work."""
+        missing = self.requirements() - view.offers
+        if not missing:
+            return
+        needed = " and ".join(_NEED_WORDS[need] for need in sorted(missing))
+        serving = [cls.id for cls in METHODS.values() if cls.needs <= view.offers and cls.family != "baseline"]
+        raise InputError(f"{self.spec} needs {needed}, which {view.name} does not have; use {', '.join(serving)}")
+
+
+_NEED_WORDS = {
+    Need.GRADIENTS: "gradients",
+    Need.FEATURES: "a spatial feature map",
+    Need.TOKENS: "a chain of transformer blocks over patch tokens",
+    Need.ATTENTION: "attention between all patches",
+}
+
+METHODS: dict[str, type[Method]] = {}
+
+M = TypeVar("M", bound=type[Method])
+
+
+def register(
+    name: str, *, family: str, paper: str, cost: str, needs: Iterable[Need] = (Need.GRADIENTS,)
+) -> Callable[[M], M]:
+    """Enter a method in the registry.
+
+    Args:
+        name: Its id in spec strings.
+        family: The page of the documentation it stands on.
+        paper: Where it comes from.
+        cost: Forward and backward passes an image, in words.
+        needs: What it needs from the model.
+    """
+
+    def enter(cls: M) -> M:
+        if name in METHODS:
+            raise ValueError(f"two methods are called {name}")
+        cls.id, cls.family, cls.paper, cls.cost, cls.needs = name, family, paper, cost, frozenset(needs)
+        METHODS[name] = cls
+        return cls
+
+    return enter
+
+
+def methods(pattern: str = "*") -> list[str]:
+    """The ids of all methods, or of those that match a pattern such as ``*cam*``."""
+    return [name for name in sorted(METHODS) if fnmatch.fnmatchcase(name, pattern)]
+
+
+def describe(name: str) -> dict[str, Any]:
+    """What the command line and the viewer show of a method."""
+    cls = METHODS[name]
+    params = {
+        field.name: field.default.spec if isinstance(field.default, Method) else field.default
+        for field in dataclasses.fields(cls)
+    }
+    return {
+        "id": name,
+        "family": cls.family,
+        "paper": cls.paper,
+        "needs": sorted(need.value for need in cls.needs),
+        "cost": cls.cost,
+        "params": params,
+        "summary": (cls.__doc__ or "").strip().splitlines()[0],
+    }

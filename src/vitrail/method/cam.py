@@ -1,0 +1,33 @@
+"""Class activation maps: the last spatial features, weighted for the class."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from vitrail.method.base import RULES, Batch, Gradient, Method, register
+from vitrail.model import Need, View
+
+
+@register("gradcam", family="cam", paper="Selvaraju et al. 2017", cost="1 forward, 1 backward", needs=(Need.FEATURES,))
+@dataclass(frozen=True)
+class GradCAM(Method):
+    """Features weighted by their mean gradient, positive part.
+
+    On a ViT the features are the patch tokens after the last block's first normalisation, on a CNN the last map before
+    pooling; neither needs to be named.
+
+    Attributes:
+        relu: Keep the positive part only.
+        gradient: The model's own gradient, or the frozen one.
+    """
+
+    relu: bool = True
+    gradient: Gradient = "true"
+
+    def maps(self, view: View, batch: Batch) -> Tensor:
+        trace = view.trace(batch.images, rule=RULES[self.gradient])
+        (gradient,) = view.gradient(batch.score(trace.logits), [trace.entry])
+        features = view.spatial(trace.entry.detach(), batch.size).float()
+        weights = view.spatial(gradient, batch.size).float().mean((2, 3), keepdim=True)
+        cam = (weights * features).sum(1)
+        return cam.relu() if self.relu else cam

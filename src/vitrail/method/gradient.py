@@ -1,0 +1,140 @@
+"""Gradients at the pixels: saliency, input x gradient, integrated gradients, SmoothGrad."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vitrail.errors import InputError
+from vitrail.method.base import RULES, Batch, Gradient, Method, register
+from vitrail.model import Target, View
+
+COPIES_AT_ONCE = 32
+"""Images pushed through together when a method looks at many copies of each."""
+
+
+def pixel_gradient(view: View, batch: Batch, gradient: Gradient) -> Tensor:
+    """(B, 3, H, W): the gradient of the clean images' scores."""
+    trace = view.trace(batch.images, rule=RULES[gradient], pixels=True)
+    return view.gradient(batch.score(trace.logits), [trace.images])[0].float()
+
+
+@register("saliency", family="gradient", paper="Simonyan et al. 2014", cost="1 forward, 1 backward")
+@dataclass(frozen=True)
+class Saliency(Method):
+    """How strongly each pixel moves the score: the gradient, its channels added up.
+
+    Attributes:
+        reduce: ``abs`` adds absolute values, ``sum`` keeps the sign, ``norm2`` takes the length.
+        gradient: The model's own gradient, or the frozen one.
+    """
+
+    pixels: ClassVar[bool] = True
+    reduce: Literal["abs", "sum", "norm2"] = "abs"
+    gradient: Gradient = "true"
+
+    def maps(self, view: View, batch: Batch) -> Tensor:
+        gradient = pixel_gradient(view, batch, self.gradient)
+        if self.reduce == "norm2":
+            return gradient.square().sum(1).sqrt()
+        return (gradient.abs() if self.reduce == "abs" else gradient).sum(1)
+
+
+@register("ixg", family="gradient", paper="Shrikumar et al. 2016", cost="1 forward, 1 backward")
+@dataclass(frozen=True)
+class InputXGradient(Method):
+    """Input times gradient, its channels added up.
+
+    Attributes:
+        gradient: The model's own gradient, or the frozen one.
+    """
+
+    pixels: ClassVar[bool] = True
+    gradient: Gradient = "true"
+
+    def maps(self, view: View, batch: Batch) -> Tensor:
+        return (batch.images.float() * pixel_gradient(view, batch, self.gradient)).sum(1)
+
+
+@register("ig", family="gradient", paper="Sundararajan et al. 2017", cost="steps forwards and backwards, 1 forward")
+@dataclass(frozen=True)
+class IntegratedGradients(Method):
+    """The gradient averaged on the straight way from the mean colour to the image, times the way (Gauss-Legendre).
+
+    Attributes:
+        steps: Points on the way.
+        gradient: The model's own gradient, or the frozen one.
+    """
+
+    pixels: ClassVar[bool] = True
+    steps: int = 50
+    gradient: Gradient = "true"
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise InputError(f"ig needs at least 1 step, but steps={self.steps} was given")
+
+    def maps(self, view: View, batch: Batch) -> Tensor:
+        target = batch.settle(view)
+        nodes, weights = np.polynomial.legendre.leggauss(self.steps)
+        images = batch.images
+        total = torch.zeros_like(images, dtype=torch.float32)
+        together = max(1, COPIES_AT_ONCE // len(batch))
+        for first in range(0, self.steps, together):
+            part = slice(first, first + together)
+            # The nodes live on [-1, 1]; the way is [0, 1], with half their weights.
+            alphas = torch.tensor((1 + nodes[part]) / 2, dtype=images.dtype, device=images.device)
+            copies = (alphas.view(-1, 1, 1, 1, 1) * images).flatten(0, 1)
+            trace = view.trace(copies, rule=RULES[self.gradient], pixels=True)
+            scores = _repeated(target, len(alphas)).score(trace.logits)
+            gradients = view.gradient(scores, [trace.images])[0].float().unflatten(0, (len(alphas), len(batch)))
+            shares = torch.tensor(weights[part] / 2, dtype=torch.float32, device=images.device)
+            total += torch.einsum("k,kbchw->bchw", shares, gradients)
+        return (total * images.float()).sum(1)
+
+
+@register("smoothgrad", family="gradient", paper="Smilkov et al. 2017", cost="samples x the base method")
+@dataclass(frozen=True)
+class SmoothGrad(Method):
+    """Any method, averaged over noisy copies of the image.
+
+    Attributes:
+        base: The method to smooth.
+        samples: Noisy copies.
+        noise: The noise's standard deviation, as a share of the image's range of values.
+        seed: Another seed draws other noise.
+    """
+
+    base: Method = Saliency()
+    samples: int = 16
+    noise: float = 0.15
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.samples < 1 or self.noise < 0:
+            raise InputError(
+                f"smoothgrad needs at least 1 sample and noise of 0 or more, but "
+                f"samples={self.samples}, noise={self.noise} were given"
+            )
+
+    def shape(self, view: View, size: tuple[int, int]) -> tuple[int, int]:
+        return self.base.shape(view, size)
+
+    def maps(self, view: View, batch: Batch) -> Tensor:
+        batch.settle(view)
+        flat = batch.images.flatten(1)
+        spread = (self.noise * (flat.amax(1) - flat.amin(1))).view(-1, 1, 1, 1)
+        generators = [batch.generator(i, self.seed) for i in range(len(batch))]
+        total: Tensor | int = 0
+        for _ in range(self.samples):
+            noise = torch.stack([torch.randn(batch.images.shape[1:], generator=g) for g in generators])
+            total = total + self.base.maps(view, batch.beside(batch.images + spread * noise.to(batch.images)))
+        assert isinstance(total, Tensor)
+        return total / self.samples
+
+
+def _repeated(target: Target, times: int) -> Target:
+    """The target of ``times`` copies of the batch, one batch after the other."""
+    return Target(None if target.classes is None else target.classes.repeat(times), target.function)

@@ -1,0 +1,102 @@
+"""From pictures to the tensor a model wants, and back to the crop it really saw."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torchvision.transforms import InterpolationMode
+from torchvision.transforms import functional as tf
+
+from vitrail.errors import InputError
+from vitrail.model import pictures
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """Resize, centre crop, normalise.
+
+    Attributes:
+        size: Height and width of the model's input.
+        mean: Channel means of the normalisation.
+        std: Channel standard deviations likewise.
+        crop: Share of the resized picture that the centre crop keeps; 0.9 at 224 pixels means: resize to 248.
+        interpolation: The resize filter: ``bicubic``, ``bilinear``, ``nearest``, ``lanczos``, ...
+    """
+
+    size: tuple[int, int] = (224, 224)
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
+    crop: float = 0.875
+    interpolation: str = "bicubic"
+
+    def picture(self, source: Any) -> Image.Image:
+        """The part of a picture that the model sees, at the model's size; a model input is turned back into one."""
+        if isinstance(source, Tensor) and source.is_floating_point():
+            return self.restore(source)
+        picture = pictures.read(source)
+        scale = max(math.floor(s / self.crop) / p for s, p in zip(self.size, (picture.height, picture.width)))
+        # The side that fits exactly is rounded, the longer one cut off: as torchvision's Resize does.
+        resized = [
+            max(int(side * scale + 1e-6), wanted) for side, wanted in zip((picture.height, picture.width), self.size)
+        ]
+        picture = tf.resize(picture, resized, InterpolationMode(self.interpolation))
+        cropped: Image.Image = tf.center_crop(picture, list(self.size))
+        return cropped
+
+    def tensor(self, source: Any) -> Tensor:
+        """One (3, H, W) model input. Floating point tensors are taken as model inputs already."""
+        if isinstance(source, Tensor) and source.is_floating_point():
+            return _checked(source)
+        pixels: Tensor = tf.pil_to_tensor(self.picture(source)).float() / 255
+        mean, std = (torch.tensor(x).view(3, 1, 1) for x in (self.mean, self.std))
+        return (pixels - mean) / std
+
+    def batch(self, sources: Sequence[Any]) -> Tensor:
+        """(B, 3, H, W) from pictures, or from model inputs of one size."""
+        inputs = [self.tensor(source) for source in sources]
+        sizes = {tuple(x.shape[-2:]) for x in inputs}
+        if len(sizes) > 1:
+            raise InputError(
+                f"the images given are of different sizes, {sorted(sizes)}; explain them one size at a time"
+            )
+        return torch.stack(inputs)
+
+    def restore(self, tensor: Tensor) -> Image.Image:
+        """A (3, H, W) model input as a picture again."""
+        mean, std = (torch.tensor(x).view(3, 1, 1) for x in (self.mean, self.std))
+        pixels = (_checked(tensor).detach().float().cpu() * std + mean).clamp(0, 1).mul(255).round().to(torch.uint8)
+        return Image.fromarray(np.ascontiguousarray(pixels.permute(1, 2, 0).numpy()))
+
+
+def sources_of(images: Any) -> list[Any]:
+    """Anything a user may call images -> a list with one entry an image; files are not opened yet."""
+    if isinstance(images, Tensor) and images.ndim == 4:
+        return list(images)
+    if isinstance(images, np.ndarray) and images.ndim == 4:
+        return list(images)
+    if isinstance(images, Sequence) and not isinstance(images, str):
+        found = [source for image in images for source in sources_of(image)]
+    else:
+        found = pictures.expand(images)
+    if not found:
+        raise InputError("no image was given; give at least one path, picture, array or tensor")
+    return found
+
+
+def _checked(tensor: Tensor) -> Tensor:
+    if tensor.ndim != 3 or tensor.shape[0] != 3:
+        raise InputError(
+            f"a model input must be a (3, height, width) tensor, but {tuple(tensor.shape)} was given; "
+            "for a picture with other channels give a path, a PIL image or a uint8 array"
+        )
+    if not torch.isfinite(tensor).all():
+        raise InputError("a model input must be finite, but the tensor given holds NaN or infinite values")
+    return tensor

@@ -1,0 +1,354 @@
+"""Names, files and modules -> `View`: the demo model, timm, torchvision, Hugging Face, open_clip, any module."""
+
+import difflib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.errors import InputError
+from vitrail.model.inputs import IMAGENET_MEAN, IMAGENET_STD, Preprocess
+from vitrail.model.view import View
+
+HALF = (0.5, 0.5, 0.5)
+
+
+def load(
+    model: str | nn.Module | View,
+    checkpoint: str | Path | None = None,
+    *,
+    classes: Sequence[str] | None = None,
+    size: tuple[int, int] | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    device: str | torch.device | None = None,
+    pretrained: bool = True,
+) -> View:
+    """One view over a classifier.
+
+    Args:
+        model: ``demo``, ``demo/shortcut``, ``timm/<name>`` (or the bare name), ``torchvision/<name>``,
+            ``hf/<repository or folder>``, ``open_clip/<architecture>[:<weights>]``, or any module.
+        checkpoint: A file with the weights (safetensors, or one that torch loads with ``weights_only``).
+        classes: Class names; for open_clip the text prompts to choose between.
+        size: Input height and width, where the model's own is not wanted or not known.
+        mean: Channel means of the input normalisation, where they are not known.
+        std: Channel standard deviations likewise.
+        device: Where to run, by default on the GPU if there is one.
+        pretrained: Fetch the published weights when no checkpoint is given.
+
+    Example:
+        >>> vitrail.load("timm/deit_tiny_patch16_224", checkpoint="deit_tiny.safetensors")
+    """
+    if isinstance(model, View):
+        return model
+    weights = None if checkpoint is None else read_checkpoint(checkpoint)
+    if isinstance(model, str):
+        module, name, preprocess, names = _by_name(model, weights, classes, size, pretrained)
+        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    elif isinstance(model, nn.Module):
+        module, name = _unwrapped(model), type(model).__name__
+        preprocess, names = _facts(module)
+    else:
+        raise InputError(f"a model must be a name, a torch module or a view, but a {type(model).__name__} was given")
+    if weights is not None:
+        load_weights(module, weights, str(checkpoint))
+    if device is not None:
+        module = module.to(_device(device))
+    preprocess = Preprocess(
+        size=size or preprocess.size,
+        mean=tuple(mean or preprocess.mean),
+        std=tuple(std or preprocess.std),
+        crop=preprocess.crop,
+        interpolation=preprocess.interpolation,
+    )
+    if isinstance(model, str):
+        module.eval()
+    return View(module, name=name, preprocess=preprocess, classes=classes or names)
+
+
+_Found = tuple[nn.Module, str, Preprocess, Sequence[str] | None]
+
+
+def _by_name(
+    name: str,
+    weights: dict[str, Tensor] | None,
+    classes: Sequence[str] | None,
+    size: tuple[int, int] | None,
+    pretrained: bool,
+) -> _Found:
+    fetch = pretrained and weights is None
+    family, slash, rest = name.partition("/")
+    if name in ("demo", "demo/shortcut"):
+        return _demo(name)
+    if slash and family == "torchvision":
+        return _torchvision(rest, fetch)
+    if slash and family == "hf":
+        return _hugging_face(rest)
+    if slash and family == "open_clip":
+        return _open_clip(rest, fetch, classes)
+    return _timm(rest if slash and family == "timm" else name, fetch, weights, size)
+
+
+def _demo(name: str) -> _Found:
+    from vitrail import scenes
+
+    module = scenes.classifier(shortcut=name.endswith("shortcut"))
+    preprocess = Preprocess((scenes.SIZE, scenes.SIZE), scenes.MEAN, scenes.STD, 1.0, "bilinear")
+    return module, name, preprocess, scenes.CLASSES
+
+
+def _timm(name: str, fetch: bool, weights: dict[str, Tensor] | None, size: tuple[int, int] | None) -> _Found:
+    import timm
+
+    plain = name.partition(".")[0]
+    if not name.startswith("hf-hub:") and not timm.is_model(plain):
+        near = difflib.get_close_matches(plain, timm.list_models(), n=2, cutoff=0.5)
+        hint = f"did you mean {' or '.join(near)}?" if near else "see timm.list_models()"
+        raise InputError(f"timm has no model called {name!r}; {hint}")
+    options: dict[str, Any] = {}
+    if weights is not None:
+        head = timm.get_pretrained_cfg(plain).classifier if timm.get_pretrained_cfg(plain) else None
+        weight = weights.get(f"{head[0] if isinstance(head, tuple) else head}.weight")
+        if weight is not None and weight.ndim in (2, 4):
+            options["num_classes"] = weight.shape[0]  # a fine-tuned head has its own number of classes
+    if size is not None:
+        options["img_size"] = size
+    build = _fetched(f"timm/{name}", fetch)
+    try:
+        module = build(lambda: timm.create_model(name, pretrained=fetch, **options))
+    except TypeError:  # convolutional models take any size and no img_size
+        options.pop("img_size", None)
+        module = build(lambda: timm.create_model(name, pretrained=fetch, **options))
+    preprocess, names = _facts(module)
+    return module, f"timm/{name}", preprocess, names
+
+
+def _torchvision(name: str, fetch: bool) -> _Found:
+    import torchvision.models as zoo
+
+    known = zoo.list_models(module=zoo)
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
+        raise InputError(
+            f"torchvision has no classifier called {name!r}" + (f"; did you mean {' or '.join(near)}?" if near else "")
+        )
+    module = _fetched(f"torchvision/{name}", fetch)(lambda: zoo.get_model(name, weights="DEFAULT" if fetch else None))
+    how = zoo.get_model_weights(name).DEFAULT.transforms()
+    crop = how.crop_size[0]
+    preprocess = Preprocess(
+        (crop, crop), tuple(how.mean), tuple(how.std), crop / how.resize_size[0], how.interpolation.value
+    )
+    return module, f"torchvision/{name}", preprocess, _imagenet_names(1000)
+
+
+def _hugging_face(name: str) -> _Found:
+    transformers = _extra("transformers", "hf")
+    build = _fetched(f"hf/{name}", fetch=True)
+    module = build(lambda: transformers.AutoModelForImageClassification.from_pretrained(name))
+    preprocess, names = _facts(module)
+    try:
+        how = transformers.AutoImageProcessor.from_pretrained(name)
+    except (OSError, ValueError):
+        return module, f"hf/{name}", preprocess, names
+    size = getattr(how, "crop_size", None) or how.size
+    height, width = (size["height"], size["width"]) if "height" in size else (size["shortest_edge"],) * 2
+    short = how.size.get("shortest_edge", height)
+    return (
+        module,
+        f"hf/{name}",
+        Preprocess((height, width), tuple(how.image_mean), tuple(how.image_std), height / short),
+        names,
+    )
+
+
+class ZeroShot(nn.Module):
+    """An image tower that chooses between text prompts: logits are scaled cosines, as CLIP was trained with."""
+
+    def __init__(self, clip: nn.Module, tokenizer: Callable[[list[str]], Tensor], prompts: Sequence[str]) -> None:
+        super().__init__()
+        self.visual = clip.visual
+        self._text = (clip, tokenizer)  # in a tuple: the text tower is a tool here, not a part of the classifier
+        device = next(clip.parameters()).device
+        with torch.no_grad():
+            rows = nn.functional.normalize(clip.encode_text(tokenizer(list(prompts)).to(device)), dim=-1)  # type: ignore[operator]
+            self.classifier = nn.Linear(rows.shape[1], len(rows), bias=False)
+            self.classifier.weight.copy_(rows * clip.logit_scale.exp())  # type: ignore[operator]
+        self.classifier.requires_grad_(False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(B, 3, H, W) -> (B, prompts)."""
+        found = self.visual(images)  # type: ignore[operator]
+        logits: Tensor = self.classifier(
+            nn.functional.normalize(found[0] if isinstance(found, tuple) else found, dim=-1)
+        )
+        return logits
+
+    def with_prompts(self, prompts: Sequence[str]) -> "ZeroShot":
+        """The same tower with more prompts to choose from, behind those it has."""
+        clip, tokenizer = self._text
+        more = ZeroShot(clip, tokenizer, prompts).to(self.classifier.weight.device)
+        weight = torch.cat([self.classifier.weight, more.classifier.weight])
+        more.classifier = nn.Linear(weight.shape[1], weight.shape[0], bias=False)
+        more.classifier.weight = nn.Parameter(weight, requires_grad=False)
+        return more
+
+
+def _open_clip(name: str, fetch: bool, classes: Sequence[str] | None) -> _Found:
+    open_clip = _extra("open_clip", "clip")
+    architecture, _, tag = name.partition(":")
+    if architecture not in open_clip.list_models():
+        near = difflib.get_close_matches(architecture, open_clip.list_models(), n=2, cutoff=0.5)
+        raise InputError(
+            f"open_clip has no model called {architecture!r}" + (f"; did you mean {' or '.join(near)}?" if near else "")
+        )
+    if not classes:
+        raise InputError(
+            f"open_clip/{name} chooses between texts: say which, for example "
+            "classes=['a photo of a cat', 'a photo of a dog'] (--classes on the command line)"
+        )
+    tags = open_clip.list_pretrained_tags_by_model(architecture)
+    tag = tag or ("openai" if "openai" in tags else tags[0] if tags else "")
+    build = _fetched(f"open_clip/{name}", fetch)
+    clip = build(lambda: open_clip.create_model(architecture, pretrained=(tag or None) if fetch else None))
+    clip.eval()
+    return zero_shot(clip, open_clip.get_tokenizer(architecture), classes, f"open_clip/{name}")
+
+
+def zero_shot(clip: nn.Module, tokenizer: Callable[[list[str]], Tensor], prompts: Sequence[str], name: str) -> _Found:
+    """An open_clip model the user has built already, as a classifier over prompts."""
+    visual: Any = clip.visual
+    size = visual.image_size if isinstance(visual.image_size, tuple) else (visual.image_size,) * 2
+    mean = getattr(visual, "image_mean", None) or (0.48145466, 0.4578275, 0.40821073)
+    std = getattr(visual, "image_std", None) or (0.26862954, 0.26130258, 0.27577711)
+    return ZeroShot(clip, tokenizer, prompts), name, Preprocess(size, tuple(mean), tuple(std), 1.0), tuple(prompts)
+
+
+def _facts(module: nn.Module) -> tuple[Preprocess, Sequence[str] | None]:
+    """What a module itself says about its input and its classes."""
+    config = getattr(module, "pretrained_cfg", None)
+    if config:  # timm
+        names = config.get("label_names") or _imagenet_names(getattr(module, "num_classes", 0))
+        size = getattr(getattr(module, "patch_embed", None), "img_size", None) or config["input_size"][1:]
+        return (
+            Preprocess(
+                tuple(size), tuple(config["mean"]), tuple(config["std"]), config["crop_pct"], config["interpolation"]
+            ),
+            names,
+        )
+    config = getattr(module, "config", None)
+    if config is not None and hasattr(config, "id2label"):  # Hugging Face
+        side = getattr(config, "image_size", 224)
+        size = (side, side) if isinstance(side, int) else tuple(side)
+        imagenet = "dino" in config.model_type or config.model_type in ("swin", "resnet", "convnext")
+        names = [str(config.id2label[i]) for i in range(config.num_labels)]
+        spread = (IMAGENET_MEAN, IMAGENET_STD) if imagenet else (HALF, HALF)
+        return Preprocess(size, *spread, 1.0, "bilinear"), names
+    side = getattr(module, "image_size", 224)  # torchvision's ViT says it, most modules do not
+    size = (side, side) if isinstance(side, int) else tuple(side)
+    classes = next((m.out_features for m in reversed(list(module.modules())) if isinstance(m, nn.Linear)), 0)
+    return Preprocess(size), _imagenet_names(classes)
+
+
+def _imagenet_names(classes: int) -> tuple[str, ...] | None:
+    if classes != 1000:
+        return None
+    from timm.data import ImageNetInfo
+
+    info = ImageNetInfo()
+    return tuple(info.index_to_description(i) for i in range(1000))
+
+
+def read_checkpoint(path: str | Path) -> dict[str, Tensor]:
+    """The tensors of a checkpoint file, by name. Nothing is unpickled but tensors and plain containers."""
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"the checkpoint {path} does not exist")
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(path)
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise InputError(
+            f"the checkpoint {path} cannot be read ({type(error).__name__}); "
+            "give a safetensors file, or one saved by torch.save(model.state_dict(), ...)"
+        ) from error
+    for key in ("state_dict", "model", "model_state", "module"):
+        if isinstance(state, dict) and isinstance(state.get(key), dict):
+            state = state[key]
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise InputError(f"the checkpoint {path} holds no weights by name; save model.state_dict() instead")
+    return {key.removeprefix("module."): value for key, value in state.items()}
+
+
+def load_weights(module: nn.Module, weights: dict[str, Tensor], path: str) -> None:
+    """Copy a checkpoint into a module, or say which weight does not fit."""
+    wanted = module.state_dict()
+    for key, value in wanted.items():
+        if key.endswith("num_batches_tracked"):  # a counter that plays no part in the answers
+            continue
+        if key not in weights:
+            near = difflib.get_close_matches(key, weights, n=1, cutoff=0.8)
+            hint = f"; it has {near[0]}" if near else ""
+            raise InputError(f"the checkpoint {path} does not fit the model: it has no {key}{hint}")
+        if weights[key].shape != value.shape:
+            raise InputError(
+                f"the checkpoint {path} does not fit the model: {key} is {tuple(weights[key].shape)} in the file "
+                f"but {tuple(value.shape)} in the model"
+            )
+    extra = [key for key in weights if key not in wanted]
+    if extra:
+        raise InputError(f"the checkpoint {path} does not fit the model: the model has no {extra[0]}")
+    module.load_state_dict(weights, strict=False)
+
+
+def _unwrapped(model: nn.Module) -> nn.Module:
+    """The module inside torch.compile's or DataParallel's wrapper, whose parts can be watched."""
+    inner = getattr(model, "_orig_mod", None) or (
+        model.module if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel) else None
+    )
+    if isinstance(model, torch.jit.ScriptModule):
+        raise InputError("a TorchScript model hides its parts; give the Python module it was made from")
+    return _unwrapped(inner) if isinstance(inner, nn.Module) else model
+
+
+def _device(device: str | torch.device) -> torch.device:
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"the device {str(device)!r} cannot be used here ({str(error).splitlines()[0]})") from error
+    return found
+
+
+def _extra(module: str, extra: str) -> Any:
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise InputError(f"this model needs {module}: pip install 'vitrail[{extra}]'") from error
+
+
+def _fetched(name: str, fetch: bool) -> Callable[[Callable[[], Any]], Any]:
+    """Run a builder, and turn a failed download into a sentence."""
+
+    def run(build: Callable[[], Any]) -> Any:
+        try:
+            return build()
+        except TypeError:
+            raise
+        except Exception as error:
+            if not fetch:
+                raise
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
+            raise InputError(
+                f"the weights of {name} could not be fetched ({reason}); without a network, pass them as a file: "
+                "checkpoint='weights.safetensors' (--checkpoint on the command line)"
+            ) from error
+
+    return run

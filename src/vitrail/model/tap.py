@@ -1,0 +1,173 @@
+"""Read attention, hide tokens and change backward rules while a model runs, without touching the model.
+
+A `Tap` is a ``TorchFunctionMode``: it sees the functional calls of the model's own forward pass, in this thread only.
+Fused attention is computed openly there, so its probabilities can be kept, with their gradients.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from vitrail.errors import InputError
+from vitrail.model.rules import TRUE, Rule
+
+_SOFTMAX = (F.softmax, torch.softmax, torch.Tensor.softmax)
+
+
+class Tap(TorchFunctionMode):
+    """Sees every attention call made inside the ``with`` block.
+
+    Args:
+        rule: The backward rule (`rules.TRUE` or `rules.FROZEN`).
+        read: Keep the attention probabilities in `attention`, one (batch, heads, queries, keys) tensor a call.
+        hidden: (batch, tokens) boolean, True where a key is hidden from every query.
+    """
+
+    def __init__(self, *, rule: Rule = TRUE, read: bool = False, hidden: Tensor | None = None) -> None:
+        super().__init__()
+        self.rule = rule
+        self.read = read
+        self.hidden = hidden
+        self.attention: list[Tensor] = []
+        self._open = read or rule is not TRUE
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is F.scaled_dot_product_attention:
+            return self._fused_attention(*args, **kwargs)
+        if func is F.multi_head_attention_forward:
+            return self._multi_head_attention(*args, **kwargs)
+        if func in _SOFTMAX:
+            return self._softmax(func, *args, **kwargs)
+        return self._call(func, *args, **kwargs)
+
+    def _call(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """The function, or what the rule puts in its place."""
+        ruled: Callable[..., Any] = self.rule.calls.get(func, func)
+        return ruled(*args, **kwargs)
+
+    def keep(self, probabilities: Tensor) -> Tensor:
+        """Note one call's probabilities and return what the values are multiplied with."""
+        probabilities = self.rule.attention(probabilities)
+        if self.read:
+            self.attention.append(probabilities)
+        return probabilities
+
+    def _hides(self, batch: int, keys: int) -> bool:
+        return self.hidden is not None and self.hidden.shape == (batch, keys)
+
+    def _fused_attention(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:
+        """``scaled_dot_product_attention``, computed openly where its probabilities are wanted."""
+        rows, keys = query.shape[-2], key.shape[-2]
+        hides = self._hides(query.shape[0], keys)
+        if not self._open and not hides:
+            return F.scaled_dot_product_attention(
+                query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+            )
+        bias = torch.zeros((), dtype=query.dtype, device=query.device)
+        if is_causal:
+            bias = _blocked(~torch.ones(rows, keys, dtype=torch.bool, device=query.device).tril(), query.dtype)
+        if attn_mask is not None:
+            bias = bias + (_blocked(~attn_mask, query.dtype) if attn_mask.dtype == torch.bool else attn_mask)
+        if hides:
+            assert self.hidden is not None
+            bias = bias + _blocked(self.hidden[:, None, None, :], query.dtype)
+        if not self._open:
+            # The fused kernels want the mask's last two dimensions spelled out.
+            bias = bias.expand(*bias.shape[:-2], rows, keys)
+            return F.scaled_dot_product_attention(
+                query, key, value, bias, dropout_p, scale=scale, enable_gqa=enable_gqa
+            )
+        if enable_gqa:
+            groups = query.shape[-3] // key.shape[-3]
+            key, value = key.repeat_interleave(groups, -3), value.repeat_interleave(groups, -3)
+        scores = query @ key.transpose(-2, -1) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale) + bias
+        return self.keep(scores.softmax(-1)).to(value.dtype) @ value
+
+    def _multi_head_attention(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        embed_dim_to_check: int,  # noqa: ARG002  part of the signature
+        num_heads: int,
+        in_proj_weight: Tensor | None,
+        in_proj_bias: Tensor | None,
+        bias_k: Tensor | None,
+        bias_v: Tensor | None,
+        add_zero_attn: bool,
+        dropout_p: float,
+        out_proj_weight: Tensor,
+        out_proj_bias: Tensor | None,
+        training: bool = True,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        use_separate_proj_weight: bool = False,
+        q_proj_weight: Tensor | None = None,
+        k_proj_weight: Tensor | None = None,
+        v_proj_weight: Tensor | None = None,
+        static_k: Tensor | None = None,
+        static_v: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """``torch.nn.MultiheadAttention``'s functional form, on (tokens, batch, channels).
+
+        Its inner calls are out of the mode's sight, so the whole call is computed here.
+        """
+        rare = (bias_k, bias_v, key_padding_mask, static_k, static_v)
+        if add_zero_attn or any(x is not None for x in rare) or query.ndim != 3:
+            raise InputError(
+                "this model calls torch.nn.MultiheadAttention with extra keys or padding, which vitrail cannot read; "
+                "use a method that needs gradients or features only"
+            )
+        if use_separate_proj_weight:
+            weights = [q_proj_weight, k_proj_weight, v_proj_weight]
+        else:
+            assert in_proj_weight is not None
+            weights = list(in_proj_weight.chunk(3))
+        biases = [None] * 3 if in_proj_bias is None else list(in_proj_bias.chunk(3))
+        q, k, v = (
+            self._call(F.linear, x, w, b).unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3)
+            for x, w, b in zip((query, key, value), weights, biases)
+        )
+        before = len(self.attention)
+        causal = is_causal and attn_mask is None
+        mixed = self._fused_attention(q, k, v, attn_mask, dropout_p if training else 0.0, causal)
+        out = self._call(F.linear, mixed.permute(2, 0, 1, 3).flatten(-2), out_proj_weight, out_proj_bias)
+        if not need_weights or len(self.attention) == before:
+            return out, None
+        shown = self.attention[-1]
+        return out, shown.mean(1) if average_attn_weights else shown
+
+    def _softmax(self, func: Callable[..., Any], x: Tensor, dim: int | None = None, *args: Any, **kwargs: Any) -> Any:
+        """A softmax written out by hand counts as attention when it runs over the keys of (batch, heads, i, j)."""
+        if x.ndim != 4 or dim not in (-1, 3):
+            return func(x, dim, *args, **kwargs)
+        if self._hides(x.shape[0], x.shape[-1]):
+            assert self.hidden is not None
+            x = x.masked_fill(self.hidden[:, None, None, :], -math.inf)
+        return self.keep(func(x, dim, *args, **kwargs))
+
+
+def _blocked(where: Tensor, dtype: torch.dtype) -> Tensor:
+    """Minus infinity where True, zero elsewhere."""
+    return torch.zeros(where.shape, dtype=dtype, device=where.device).masked_fill_(where, -math.inf)

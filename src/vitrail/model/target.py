@@ -1,0 +1,190 @@
+"""What is explained: the predicted class, a class by number or name, a text prompt, a likeness, or any function."""
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.errors import InputError
+from vitrail.model.anatomy import watch
+from vitrail.model.sources import ZeroShot
+from vitrail.model.view import View, logits_of
+
+
+@dataclass(frozen=True)
+class Target:
+    """One score an image, as a function of its logits.
+
+    Attributes:
+        classes: (B,) the class explained for each image, or None for a function of the user's own.
+        function: The user's function, (B, classes) -> (B,).
+    """
+
+    classes: Tensor | None
+    function: Callable[[Tensor], Tensor] | None = None
+
+    def score(self, logits: Tensor) -> Tensor:
+        """(B, classes) -> (B,): the number whose origin is looked for."""
+        if self.function is None:
+            assert self.classes is not None
+            return logits.gather(1, self.classes.to(logits.device)[:, None]).squeeze(1)
+        scores = self.function(logits)
+        if not isinstance(scores, Tensor) or scores.shape != logits.shape[:1]:
+            shape = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+            raise InputError(f"a target function must return one score an image, ({len(logits)},), but it gave {shape}")
+        return scores
+
+    def take(self, rows: slice) -> "Target":
+        """The target of some of the images."""
+        return Target(None if self.classes is None else self.classes[rows], self.function)
+
+
+@dataclass(frozen=True, eq=False)
+class Likeness:
+    """Explain how much an image is like a reference: the cosine between their representations.
+
+    Works on models without classes too. Get the reference from `representation`.
+
+    Attributes:
+        reference: (D,) or (1, D), as `representation` gives it.
+    """
+
+    reference: Tensor
+
+
+TargetLike: TypeAlias = int | str | Tensor | Sequence[int | str] | Callable[[Tensor], Tensor] | Likeness | None
+
+
+def resolve(view: View, target: TargetLike, images: int) -> tuple[View, Target | None]:
+    """Turn what the user asked for into a view and a target over its outputs; None means: whatever is predicted.
+
+    Args:
+        view: The model.
+        target: What to explain; a list has one entry an image.
+        images: How many images there are.
+    """
+    if target is None or (isinstance(target, str) and target == "predicted"):
+        return view, None
+    if isinstance(target, Likeness):
+        return _likeness_view(view, target), Target(torch.zeros(images, dtype=torch.long))
+    if callable(target) and not isinstance(target, Tensor):
+        return view, Target(None, target)
+    entries = _entries(target, images)
+    prompts = [e for e in dict.fromkeys(entries) if isinstance(e, str) and _lookup(view, e) is None]
+    if prompts and isinstance(view.model, ZeroShot):
+        view = _prompted(view, view.model, prompts)
+    return view, Target(torch.tensor([_class_index(view, entry) for entry in entries]))
+
+
+def _entries(target: int | str | Tensor | Sequence[int | str], images: int) -> list[int | str]:
+    if isinstance(target, Tensor):
+        if target.is_floating_point() or target.ndim > 1:
+            raise InputError(
+                f"a target tensor must hold class numbers, (images,), but a {target.dtype} "
+                f"{tuple(target.shape)} tensor was given; for a likeness use vitrail.Likeness(reference)"
+            )
+        target = target.tolist()
+    if isinstance(target, int | str) and not isinstance(target, bool):
+        return [target] * images
+    if not isinstance(target, Sequence) or not all(
+        isinstance(e, int | str) and not isinstance(e, bool) for e in target
+    ):
+        raise InputError(
+            f"a target must be 'predicted', a class number or name, one of these per image, or a function of the "
+            f"logits, but {target!r} was given"
+        )
+    if len(target) != images:
+        raise InputError(f"{len(target)} targets were given for {images} images; give one each, or one for all")
+    return list(target)
+
+
+def _class_index(view: View, entry: int | str) -> int:
+    if isinstance(entry, str):
+        found = _lookup(view, entry)
+        if found is not None:
+            return found
+        near = difflib.get_close_matches(entry, view.classes or (), n=3, cutoff=0.5)
+        hint = f"; did you mean {' or '.join(repr(name) for name in near)}?" if near else "; give a class number"
+        raise InputError(f"{view.name} has no class called {entry!r}{hint}")
+    if not 0 <= entry < view.num_classes:
+        raise InputError(
+            f"class {entry} does not exist: {view.name} has {view.num_classes} classes, 0 to {view.num_classes - 1}"
+        )
+    return entry
+
+
+def _lookup(view: View, name: str) -> int | None:
+    """The class of that name, that number, or one of whose comma-separated synonyms is that name."""
+    if name.lstrip("-").isdigit():
+        return _class_index(view, int(name))
+    wanted = name.strip().casefold()
+    names = [c.casefold() for c in view.classes or ()]
+    if wanted in names:
+        return names.index(wanted)
+    synonyms = [i for i, c in enumerate(names) if wanted in (part.strip() for part in c.split(","))]
+    return synonyms[0] if synonyms else None
+
+
+def _prompted(view: View, model: ZeroShot, prompts: list[str]) -> View:
+    """The same zero-shot classifier with more prompts to choose from."""
+    return View(
+        model.with_prompts(prompts),
+        name=view.name,
+        preprocess=view.preprocess,
+        classes=(*(view.classes or ()), *prompts),
+    )
+
+
+class _Similarity(nn.Module):
+    """Answers one number: the cosine between what enters the classifier's last layer and a reference."""
+
+    def __init__(self, model: nn.Module, classifier: nn.Module, reference: Tensor) -> None:
+        super().__init__()
+        self.model = model
+        self._classifier = (classifier,)  # in a tuple, so that the layer is not registered twice
+        self.register_buffer("reference", nn.functional.normalize(reference.reshape(1, -1), dim=-1))
+
+    def forward(self, images: Tensor) -> Tensor:
+        found = nn.functional.normalize(_before(self.model, self._classifier[0], images), dim=-1)
+        return nn.functional.linear(found, self.get_buffer("reference"))
+
+
+def representation(view: View, images: Tensor) -> Tensor:
+    """(B, 3, H, W) -> (B, D): what enters the classifier's last layer, as a reference for `Likeness`."""
+    with view.still(), torch.no_grad():
+        return _before(view.model, _classifier(view), images.to(view.device, view.dtype))
+
+
+def _likeness_view(view: View, target: Likeness) -> View:
+    classifier = _classifier(view)
+    reference = target.reference.detach().to(view.device, view.dtype)
+    if reference.numel() != classifier.in_features:
+        raise InputError(
+            f"the reference has {reference.numel()} numbers, but {view.name} represents an image by "
+            f"{classifier.in_features}; make it with vitrail.model.representation(view, images)"
+        )
+    model = _Similarity(view.model, classifier, reference)
+    return View(model, name=view.name, preprocess=view.preprocess, classes=("likeness",))
+
+
+def _classifier(view: View) -> nn.Linear:
+    with view.still():
+        visits = watch(view.model, torch.zeros(1, 3, *view.size, device=view.device, dtype=view.dtype))
+    for visit in reversed(visits):
+        if isinstance(visit.module, nn.Linear) and visit.result.shape == (1, view.num_classes):
+            return visit.module
+    raise InputError(f"{view.name} does not end in a linear layer, so it has no representation to compare")
+
+
+def _before(model: nn.Module, layer: nn.Module, images: Tensor) -> Tensor:
+    entered: list[Any] = []
+    handle = layer.register_forward_pre_hook(lambda _, args: entered.append(args[0]))
+    try:
+        logits_of(model(images))
+    finally:
+        handle.remove()
+    found: Tensor = entered[-1]
+    return found

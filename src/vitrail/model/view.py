@@ -1,0 +1,480 @@
+"""One view over every classifier: images -> tokens -> blocks -> logits, with nothing in the model changed."""
+
+import hashlib
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.errors import InputError
+from vitrail.model import anatomy
+from vitrail.model.anatomy import Blocks, Features, Layout, Readout
+from vitrail.model.inputs import Preprocess
+from vitrail.model.rules import TRUE, Rule
+from vitrail.model.tap import Tap
+
+Precision = Literal["fp32", "bf16", "fp16"]
+
+
+class Need(StrEnum):
+    """What a method needs from a model."""
+
+    GRADIENTS = "gradients"
+    FEATURES = "features"
+    TOKENS = "tokens"
+    ATTENTION = "attention"
+
+
+@dataclass
+class Trace:
+    """One forward pass, kept in the autograd graph: ask `View.gradient` for the gradient of any tensor in it.
+
+    Attributes:
+        images: (B, 3, H, W), a leaf when pixels were asked for.
+        logits: (B, classes).
+        entry: The tensor Grad-CAM reads: (B, T, D) tokens, or a feature map in the model's own axis order.
+        states: The L + 1 token tensors (B, T, D): the input of every block, then the output of the last.
+        attention: One (B, heads, T, T) tensor a block, when asked for.
+        pool: The attention pool's (B, heads, queries, T) probabilities, where the model has one.
+    """
+
+    images: Tensor
+    logits: Tensor
+    entry: Tensor
+    states: list[Tensor]
+    attention: list[Tensor]
+    pool: Tensor | None
+
+
+@dataclass
+class Meter:
+    """Images pushed forward and backward through the model since the view was made."""
+
+    forwards: int = 0
+    backwards: int = 0
+
+
+class View:
+    """A classifier seen one way, whatever library it comes from.
+
+    Args:
+        model: Any module that maps (B, 3, H, W) images to (B, classes) logits (or an output with ``.logits``).
+        name: How the model is called in reports and manifests.
+        preprocess: How pictures become the model's inputs.
+        classes: Class names, where known.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        name: str,
+        preprocess: Preprocess,
+        classes: Sequence[str] | None = None,
+    ) -> None:
+        self.model = model
+        self.name = name
+        self.preprocess = preprocess
+        self.classes = None if classes is None else tuple(classes)
+        self.precision: Precision = "fp32"
+        self.meter = Meter()
+        self._lock = threading.RLock()
+        self._depth = 0
+        self._layouts: dict[tuple[int, int], Layout] = {}
+        self._gathers: bool | None = None
+        self._fingerprint: str | None = None
+        with self.still():
+            self._inspect()
+        if self.classes is not None and len(self.classes) != self.num_classes:
+            raise InputError(
+                f"{name} answers {self.num_classes} classes, but {len(self.classes)} class names were given"
+            )
+
+    # ---------------------------------------------------------------------------------------------------- facts
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the inputs the model wants."""
+        return self.preprocess.size
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model's weights live."""
+        return next((p.device for p in self.model.parameters()), torch.device("cpu"))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The floating point type of the model's weights."""
+        return next((p.dtype for p in self.model.parameters() if p.is_floating_point()), torch.float32)
+
+    @property
+    def offers(self) -> frozenset[Need]:
+        """What this model can give to a method."""
+        found = {Need.GRADIENTS}
+        if self.blocks is not None:
+            found |= {Need.TOKENS, Need.FEATURES}
+            if self.blocks.attention:
+                found.add(Need.ATTENTION)
+        elif self.features is not None:
+            found.add(Need.FEATURES)
+        return frozenset(found)
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of the native map at the model's own input size."""
+        return self.grid_at(self.size)
+
+    def grid_at(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Rows and columns of the native map for inputs of ``size``: patches, else feature cells, else pixels."""
+        if self.blocks is not None:
+            return self.layout(size).grid
+        if self.features is None:
+            return size
+        if size == self.size:
+            return self.features.grid
+        with self.still():
+            found = anatomy.find_features(anatomy.watch(self.model, self._blank(size)), size)
+        return size if found is None else found.grid
+
+    @property
+    def depth(self) -> int:
+        """The number of transformer blocks, 0 for other models."""
+        return 0 if self.blocks is None else len(self.blocks.modules)
+
+    def fingerprint(self) -> str:
+        """A hash of the weights, so that results can be traced to the very model they came from."""
+        if self._fingerprint is None:
+            digest = hashlib.blake2b(digest_size=16)
+            for key, value in self.model.state_dict().items():
+                digest.update(key.encode())
+                digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+            self._fingerprint = digest.hexdigest()
+        return self._fingerprint
+
+    def class_name(self, index: int) -> str:
+        """The name of a class, or ``class 12`` where the model has no names."""
+        return f"class {index}" if self.classes is None else self.classes[index]
+
+    def __repr__(self) -> str:
+        parts = f"{self.depth} blocks" if self.depth else "no token blocks"
+        rows, columns = self.grid
+        return (
+            f"View({self.name}: {self.num_classes} classes, input {self.size[0]} x {self.size[1]}, "
+            f"grid {rows} x {columns}, {parts}, offers {', '.join(sorted(self.offers))})"
+        )
+
+    # ------------------------------------------------------------------------------------------------- standing still
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Hold the model in evaluation mode, one thread at a time, and give it back exactly as it was."""
+        with self._lock, ExitStack() as stack:
+            if self._depth == 0:
+                device = self.device
+                stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
+                stack.enter_context(torch.inference_mode(False))
+                if self.precision != "fp32":
+                    dtype = torch.bfloat16 if self.precision == "bf16" else torch.float16
+                    stack.enter_context(torch.autocast(device.type, dtype))
+                training = [module for module in self.model.modules() if module.training]
+                trainable = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+                for module in training:
+                    module.training = False
+                for parameter in trainable:
+                    parameter.requires_grad_(False)
+                stack.callback(_give_back, training, trainable)
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
+
+    # ------------------------------------------------------------------------------------------------- running
+
+    def logits(self, images: Tensor) -> Tensor:
+        """(B, 3, H, W) -> (B, classes): the model's own forward pass."""
+        with self.still():
+            self.meter.forwards += len(images)
+            return logits_of(self.model(images.to(self.device, self.dtype)))
+
+    def embed(self, images: Tensor) -> Tensor:
+        """(B, 3, H, W) -> (B, T, D): the tokens that enter the first block, positions included."""
+        entered: list[Tensor] = []
+
+        def entering(tokens: Tensor) -> Tensor:
+            entered.append(tokens)
+            return tokens
+
+        with self.still(), anatomy.bypassed(self._need_blocks(), entering):
+            self.model(images.to(self.device, self.dtype))
+        return entered[0]
+
+    def encode(self, tokens: Tensor, layout: Layout, *, start: int = 0) -> list[Tensor]:
+        """Run the blocks from ``start`` on: the input of each, then the output of the last."""
+        blocks = self._need_blocks()
+        states = [tokens]
+        with self.still():
+            for block, (args, kwargs) in zip(blocks.modules[start:], layout.extras[start:]):
+                states.append(_first(block(states[-1], *args, **kwargs)))
+        return states
+
+    def head(self, tokens: Tensor, layout: Layout) -> Tensor:
+        """(B, T, D) tokens that left the last block -> (B, classes). Fewer tokens than the grid has are fine."""
+        # The model's own code runs, on one blank picture; the blocks are passed by, and the tokens slipped in.
+        with self.still(), anatomy.bypassed(self._need_blocks(), lambda _: tokens):
+            return logits_of(self.model(self._blank(layout.size)))
+
+    def layout(self, size: tuple[int, int]) -> Layout:
+        """The token layout for inputs of ``size`` pixels (height, width)."""
+        if size not in self._layouts:
+            blocks = self._need_blocks()
+            with self.still():
+                try:
+                    visits = anatomy.watch(self.model, self._blank(size))
+                except (AssertionError, RuntimeError, ValueError) as error:
+                    raise InputError(
+                        f"{self.name} cannot take pictures of {size[0]} x {size[1]} pixels ({_one_line(error)}); "
+                        f"it wants {self.size[0]} x {self.size[1]}"
+                    ) from error
+            layout = anatomy.find_layout(visits, blocks, size)
+            if layout is None:
+                raise InputError(f"the patch grid of {self.name} cannot be made out at {size[0]} x {size[1]} pixels")
+            self._layouts[size] = layout
+        return self._layouts[size]
+
+    def trace(self, images: Tensor, *, rule: Rule = TRUE, attention: bool = False, pixels: bool = False) -> Trace:
+        """One forward pass in the autograd graph.
+
+        Args:
+            images: (B, 3, H, W).
+            rule: The backward rule.
+            attention: Keep every block's attention probabilities.
+            pixels: Reach back to the pixels; otherwise the graph begins at the first block's tokens.
+        """
+        images = images.detach().to(self.device, self.dtype)
+        self.meter.forwards += len(images)
+        caught: list[Tensor] = []
+        with self.still(), torch.enable_grad(), _caught(self._entry(), caught):
+            if pixels or self.blocks is None:
+                images = images.clone().requires_grad_()
+            if self.blocks is None:
+                with Tap(rule=rule, read=attention) as tap:
+                    logits = logits_of(self.model(images))
+                return Trace(images, logits, caught[-1] if caught else images, [], tap.attention, None)
+            layout = self.layout((images.shape[-2], images.shape[-1]))
+            with Tap(rule=rule):
+                tokens = self.embed(images)
+            if not pixels:
+                tokens = tokens.detach().requires_grad_()
+            caught.clear()
+            with Tap(rule=rule, read=attention) as tap:
+                states = self.encode(tokens, layout)
+            entry = caught[-1]
+            with Tap(rule=rule, read=self.readout.attention) as pool:
+                logits = self.head(states[-1], layout)
+            return Trace(images, logits, entry, states, tap.attention, pool.attention[-1] if pool.attention else None)
+
+    def gradient(self, scores: Tensor, inputs: Sequence[Tensor], *, again: bool = False) -> list[Tensor]:
+        """The gradient of each image's score with respect to each tensor (zeros where it has no influence).
+
+        Args:
+            scores: (B,), one number an image.
+            inputs: Tensors of a `Trace`.
+            again: Keep the graph for another call.
+        """
+        self.meter.backwards += len(scores)
+        found = torch.autograd.grad(scores.sum(), list(inputs), retain_graph=again, allow_unused=True)
+        return [torch.zeros_like(x) if g is None else g.detach() for x, g in zip(inputs, found)]
+
+    # ------------------------------------------------------------------------------------------------- reading maps
+
+    def spatial(self, tensor: Tensor, size: tuple[int, int]) -> Tensor:
+        """`Trace.entry`, or anything shaped like it, as (B, channels, rows, columns)."""
+        if self.blocks is not None:
+            return self.patch_map(tensor.transpose(1, 2), self.layout(size))
+        if self.features is None or self.features.order == "NCHW":
+            return tensor
+        if self.features.order == "NLC":
+            tensor = tensor.unflatten(1, self.grid_at(size))
+        return tensor.permute(0, 3, 1, 2)
+
+    def patch_map(self, values: Tensor, layout: Layout) -> Tensor:
+        """(..., T) or (..., N) token values -> (..., rows, columns); prefix tokens are left out."""
+        patches = values[..., values.shape[-1] - layout.patches :]
+        return patches.reshape(*patches.shape[:-1], *layout.grid)
+
+    def readout_weights(self, trace: Trace, layout: Layout) -> Tensor:
+        """(B, T): how much the head reads each token; it stands in for "the row of the class token" everywhere."""
+        state = trace.states[-1]
+        if trace.pool is not None and trace.pool.shape[-1] == layout.tokens:
+            return trace.pool.detach().float().mean((1, 2))
+        weights = torch.zeros(layout.tokens, device=state.device)
+        if self.readout.prefix:
+            weights[list(self.readout.prefix)] = 1 / len(self.readout.prefix)
+        if self.readout.patches:
+            weights[layout.prefix :] = 1 / layout.patches
+        return (weights / weights.sum()).expand(len(state), -1)
+
+    # ------------------------------------------------------------------------------------------------- hiding tokens
+
+    def respond(
+        self, tokens: Tensor, keep: Tensor, layout: Layout, form: Literal["gather", "mask"] | None = None
+    ) -> Tensor:
+        """The logits when only some patches are left; prefix tokens always stay.
+
+        Args:
+            tokens: (B, T, D) from `embed`.
+            keep: (B, N) boolean, True for the patches that stay.
+            layout: The layout the tokens were embedded with.
+            form: ``gather`` drops the tokens (fast), ``mask`` hides their keys from attention (works with position
+                biases and rotary embeddings too). The default is the fastest one the model can serve.
+        """
+        if keep.shape != (len(tokens), layout.patches) or keep.dtype != torch.bool:
+            raise InputError(
+                f"keep must be a boolean ({len(tokens)}, {layout.patches}) tensor, "
+                f"but a {keep.dtype} {tuple(keep.shape)} tensor was given"
+            )
+        stays = torch.cat([keep.new_ones(len(keep), layout.prefix), keep], 1)
+        counts = stays.sum(1)
+        fewest = layout.prefix if not self.readout.patches and self.readout.prefix else layout.prefix + 1
+        if int(counts.min()) < max(fewest, 1):
+            raise InputError(f"{self.name} pools over its patches: at least one patch must be kept for every image")
+        form = form or ("gather" if self._can_gather(tokens[:1], layout) else "mask")
+        self.meter.forwards += len(tokens)
+        if form == "mask":
+            with Tap(hidden=~stays):
+                tokens = self.encode(tokens, layout)[-1]
+        logits = torch.empty(len(tokens), self.num_classes, device=tokens.device, dtype=torch.float32)
+        for count in counts.unique().tolist():
+            rows = (counts == count).nonzero().squeeze(1)
+            index = stays[rows].nonzero()[:, 1].view(len(rows), count, 1)
+            left = tokens[rows].gather(1, index.expand(-1, -1, tokens.shape[-1]))
+            if form == "gather":
+                left = self.encode(left, layout)[-1]
+            logits[rows] = self.head(left, layout).float()
+        return logits
+
+    def _can_gather(self, token: Tensor, layout: Layout) -> bool:
+        """Whether the blocks do not mind missing tokens: tried once, against the masked form."""
+        if self._gathers is None:
+            keep = torch.arange(layout.patches, device=token.device)[None] % 2 == 0
+            with torch.no_grad():
+                masked = self.respond(token, keep, layout, "mask")
+                try:
+                    gathered = self.respond(token, keep, layout, "gather")
+                except (AssertionError, IndexError, RuntimeError, ValueError):
+                    self._gathers = False
+                else:
+                    tolerance = 1e-3 if self.precision == "fp32" and self.dtype == torch.float32 else 5e-2
+                    self._gathers = bool(torch.allclose(gathered, masked, tolerance, tolerance))
+        return self._gathers
+
+    # ------------------------------------------------------------------------------------------------- inspection
+
+    def _inspect(self) -> None:
+        """Watch the model run once, find its parts, and check that they make up the model."""
+        try:
+            visits = anatomy.watch(self.model, self._blank(self.size))
+            with torch.no_grad():
+                probe = torch.randn(2, 3, *self.size, generator=torch.Generator().manual_seed(0))
+                expected = logits_of(self.model(probe.to(self.device, self.dtype)))
+        except (AssertionError, RuntimeError, ValueError, TypeError) as error:
+            raise InputError(
+                f"{self.name} could not be run on a (1, 3, {self.size[0]}, {self.size[1]}) input ({_one_line(error)}); "
+                "if it wants another size, pass size=(height, width)"
+            ) from error
+        if not isinstance(expected, Tensor) or expected.ndim != 2:
+            shape = tuple(expected.shape) if isinstance(expected, Tensor) else type(expected).__name__
+            raise InputError(
+                f"{self.name} must answer (batch, classes) logits, but it answered {shape}; "
+                "wrap it in a module that does"
+            )
+        self.num_classes = expected.shape[1]
+        self.features: Features | None = anatomy.find_features(visits, self.size)
+        self.readout = Readout((), patches=False, attention=False)
+        self.blocks: Blocks | None = anatomy.find_blocks(visits)
+        if self.blocks is None:
+            return
+        layout = anatomy.find_layout(visits, self.blocks, self.size)
+        if layout is not None:
+            self._layouts[self.size] = layout
+        if layout is None or not self._parts_make_the_model(probe, expected, layout):
+            self.blocks = None
+
+    def _parts_make_the_model(self, probe: Tensor, expected: Tensor, layout: Layout) -> bool:
+        """Whether embed, encode and head one after another give the model's own answer; notes what the head reads."""
+        try:
+            with torch.no_grad():
+                last = self.encode(self.embed(probe), layout)[-1]
+            with torch.enable_grad(), Tap(read=True) as tap:
+                last = last.detach().requires_grad_()
+                logits = self.head(last, layout)
+        except (AssertionError, IndexError, RuntimeError, ValueError):
+            return False
+        finite = torch.isfinite(expected)
+        if logits.shape != expected.shape or not torch.allclose(logits[finite], expected[finite], 1e-2, 1e-3):
+            return False
+        direction = torch.linspace(-1, 2, self.num_classes, device=logits.device, dtype=logits.dtype)
+        (gradient,) = torch.autograd.grad((logits * direction).sum(), last)
+        strength = gradient.float().norm(dim=2).sum(0).nan_to_num(1.0)
+        if strength.max() == 0:  # an untrained head of zeros tells nothing: assume what most models do
+            strength[0] = 1.0
+        read = strength > 1e-6 * strength.max()
+        self.readout = Readout(
+            prefix=tuple(read[: layout.prefix].nonzero().squeeze(1).tolist()),
+            patches=bool(read[layout.prefix :].any()),
+            attention=any(a.shape[-1] == layout.tokens for a in tap.attention),
+        )
+        return True
+
+    def _entry(self) -> nn.Module | None:
+        if self.blocks is not None:
+            return self.blocks.entry
+        return None if self.features is None else self.features.module
+
+    def _need_blocks(self) -> Blocks:
+        if self.blocks is None:
+            raise InputError(f"{self.name} has no chain of transformer blocks over patch tokens")
+        return self.blocks
+
+    def _blank(self, size: tuple[int, int]) -> Tensor:
+        return torch.zeros(1, 3, *size, device=self.device, dtype=self.dtype)
+
+
+@contextmanager
+def _caught(module: nn.Module | None, caught: list[Tensor]) -> Iterator[None]:
+    """Keep the outputs of one module while it runs."""
+    if module is None:
+        yield
+        return
+    handle = module.register_forward_hook(lambda _, __, output: caught.append(_first(output)))
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _give_back(training: list[nn.Module], trainable: list[nn.Parameter]) -> None:
+    for module in training:
+        module.training = True
+    for parameter in trainable:
+        parameter.requires_grad_(True)
+
+
+def _first(output: Any) -> Any:
+    return output[0] if isinstance(output, tuple) else output
+
+
+def logits_of(output: Any) -> Tensor:
+    """The logits in whatever a model returns: a tensor, a tuple, or an object with ``.logits``."""
+    logits: Tensor = _first(output.logits if hasattr(output, "logits") else output)
+    return logits
+
+
+def _one_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

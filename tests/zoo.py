@@ -1,0 +1,122 @@
+"""The models every part of vitrail must work on, built without downloads (random weights, shrunk where large)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import nn
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model and what is true of it."""
+
+    build: Callable[[], nn.Module]
+    size: tuple[int, int]
+    grid: tuple[int, int]
+    prefix: int | None = None  # None: not a token model
+    depth: int = 0
+    reads: str = ""  # what the head reads: prefix, patches, both, pool
+
+
+def _timm(name: str, **options: object) -> Callable[[], nn.Module]:
+    def build() -> nn.Module:
+        import timm
+
+        return timm.create_model(name, pretrained=False, **options)
+
+    return build
+
+
+def _torchvision() -> nn.Module:
+    import torchvision
+
+    model = torchvision.models.vit_b_32(num_classes=12)
+    nn.init.normal_(model.heads.head.weight, std=0.02)  # torchvision starts with a head of zeros
+    return model
+
+
+def _hf_vit() -> nn.Module:
+    from transformers import ViTConfig, ViTForImageClassification
+
+    return ViTForImageClassification(
+        ViTConfig(hidden_size=48, num_hidden_layers=3, num_attention_heads=3, intermediate_size=96, num_labels=7)
+    )
+
+
+def _hf_dinov2() -> nn.Module:
+    from transformers import Dinov2WithRegistersConfig, Dinov2WithRegistersForImageClassification
+
+    return Dinov2WithRegistersForImageClassification(
+        Dinov2WithRegistersConfig(
+            hidden_size=48, num_hidden_layers=3, num_attention_heads=3, image_size=224, patch_size=14, num_labels=7
+        )
+    )
+
+
+def _open_clip() -> nn.Module:
+    import open_clip
+
+    from vitrail.model import zero_shot
+
+    clip = open_clip.create_model("ViT-B-32", pretrained=None).eval()
+    return zero_shot(clip, open_clip.get_tokenizer("ViT-B-32"), ["a cat", "a dog", "a boat"], "open_clip/ViT-B-32")[0]
+
+
+_LARGE = {"embed_dim": 48, "num_heads": 3, "depth": 3, "num_classes": 9}
+
+ZOO: dict[str, Entry] = {
+    "vit_tiny_patch16_224": Entry(_timm("vit_tiny_patch16_224"), (224, 224), (14, 14), 1, 12, "prefix"),
+    "vit_base_patch32_224": Entry(_timm("vit_base_patch32_224", depth=3), (224, 224), (7, 7), 1, 3, "prefix"),
+    "deit_tiny_distilled": Entry(
+        _timm("deit_tiny_distilled_patch16_224", depth=3), (224, 224), (14, 14), 2, 3, "prefix"
+    ),
+    "dinov2_reg4": Entry(
+        _timm("vit_small_patch14_reg4_dinov2", img_size=112, init_values=0.5, **_LARGE),
+        (112, 112),
+        (8, 8),
+        5,
+        3,
+        "prefix",
+    ),
+    "average_pooled": Entry(
+        _timm("vit_tiny_patch16_224", depth=3, global_pool="avg"), (224, 224), (14, 14), 1, 3, "patches"
+    ),
+    "beit_base": Entry(_timm("beit_base_patch16_224", **_LARGE), (224, 224), (14, 14), 1, 3, "patches"),
+    "eva02_tiny": Entry(
+        _timm("eva02_tiny_patch14_224", depth=3, num_classes=9), (224, 224), (16, 16), 1, 3, "patches"
+    ),
+    "eva_large": Entry(_timm("eva_large_patch14_196", **_LARGE), (196, 196), (14, 14), 1, 3, "patches"),
+    "siglip": Entry(_timm("vit_base_patch16_siglip_224", **_LARGE), (224, 224), (14, 14), 0, 3, "pool"),
+    "non_square": Entry(
+        _timm("vit_tiny_patch16_224", depth=3, dynamic_img_size=True), (224, 320), (14, 20), 1, 3, "prefix"
+    ),
+    "torchvision_vit_b_32": Entry(_torchvision, (224, 224), (7, 7), 1, 12, "prefix"),
+    "hf_vit": Entry(_hf_vit, (224, 224), (14, 14), 1, 3, "prefix"),
+    "hf_dinov2_registers": Entry(_hf_dinov2, (224, 224), (16, 16), 5, 3, "both"),
+    "open_clip_vit_b_32": Entry(_open_clip, (224, 224), (7, 7), 1, 12, "prefix"),
+    "swin_tiny": Entry(_timm("swin_tiny_patch4_window7_224"), (224, 224), (7, 7)),
+    "resnet50": Entry(_timm("resnet50"), (224, 224), (7, 7)),
+    "convnext_tiny": Entry(_timm("convnext_tiny"), (224, 224), (7, 7)),
+    "densenet121": Entry(_timm("densenet121"), (224, 224), (7, 7)),
+    "tf_efficientnet_lite0": Entry(_timm("tf_efficientnet_lite0"), (224, 224), (7, 7)),
+}
+
+TOKEN_MODELS = [name for name, entry in ZOO.items() if entry.prefix is not None]
+OTHER_MODELS = [name for name, entry in ZOO.items() if entry.prefix is None]
+
+
+@cache
+def module(name: str) -> nn.Module:
+    """The model of that name, always with the same weights; shared, so a test must not change it."""
+    torch.manual_seed(0)
+    return ZOO[name].build().eval()
+
+
+def pictures(count: int, size: tuple[int, int], seed: int = 0) -> torch.Tensor:
+    """Smooth random model inputs (B, 3, H, W)."""
+    generator = torch.Generator().manual_seed(seed)
+    coarse = torch.randn(count, 3, 9, 9, generator=generator)
+    smooth = torch.nn.functional.interpolate(coarse, size, mode="bicubic", align_corners=False)
+    return smooth + 0.1 * torch.randn(count, 3, *size, generator=generator)
