@@ -1,11 +1,14 @@
 """The models every part of vitrail must work on, built without downloads (random weights, shrunk where large)."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
 import torch
 from torch import nn
+
+from vitrail.model import View, load
 
 
 @dataclass(frozen=True)
@@ -83,10 +86,10 @@ ZOO: dict[str, Entry] = {
     "average_pooled": Entry(
         _timm("vit_tiny_patch16_224", depth=3, global_pool="avg"), (224, 224), (14, 14), 1, 3, "patches"
     ),
-    "beit_base": Entry(_timm("beit_base_patch16_224", **_LARGE), (224, 224), (14, 14), 1, 3, "patches"),
-    "eva02_tiny": Entry(
-        _timm("eva02_tiny_patch14_224", depth=3, num_classes=9), (224, 224), (16, 16), 1, 3, "patches"
+    "beit_base": Entry(
+        _timm("beit_base_patch16_224", init_values=0.5, **_LARGE), (224, 224), (14, 14), 1, 3, "patches"
     ),
+    "eva02_tiny": Entry(_timm("eva02_tiny_patch14_224", depth=3, num_classes=9), (224, 224), (16, 16), 1, 3, "patches"),
     "eva_large": Entry(_timm("eva_large_patch14_196", **_LARGE), (196, 196), (14, 14), 1, 3, "patches"),
     "siglip": Entry(_timm("vit_base_patch16_siglip_224", **_LARGE), (224, 224), (14, 14), 0, 3, "pool"),
     "non_square": Entry(
@@ -105,6 +108,14 @@ ZOO: dict[str, Entry] = {
 
 TOKEN_MODELS = [name for name, entry in ZOO.items() if entry.prefix is not None]
 OTHER_MODELS = [name for name, entry in ZOO.items() if entry.prefix is None]
+
+
+@cache
+def view_of(name: str) -> View:
+    """The view of a model of the zoo, made once."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return load(module(name), size=ZOO[name].size)
 
 
 @cache

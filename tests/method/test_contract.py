@@ -1,0 +1,204 @@
+"""What every method must do, run on the whole registry: a new method is tested by existing."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+import timm
+import torch
+from torch import Tensor, nn
+
+import vitrail
+from vitrail.method import METHODS, Method, parse
+from vitrail.model import View, load
+from zoo import OTHER_MODELS, TOKEN_MODELS, ZOO, pictures, view_of
+
+QUICK = {"ig": "ig(steps=3)", "smoothgrad": "smoothgrad(samples=2)"}
+"""Cheaper settings where the defaults take long; everything else runs as it is."""
+
+
+def quick(name: str) -> Method:
+    return parse(QUICK.get(name, name))
+
+
+def small_vit(**options: Any) -> nn.Module:
+    torch.manual_seed(0)
+    settings = {"img_size": 64, "embed_dim": 48, "depth": 3, "num_heads": 3, "num_classes": 6}
+    return timm.create_model("vit_tiny_patch16_224", pretrained=False, **(settings | options)).eval()
+
+
+def serving(method: Method) -> nn.Module:
+    """A small model that offers all a method needs."""
+    vit = small_vit()
+    return vit if method.requirements() <= load(vit).offers else timm.create_model("resnet18", num_classes=6).eval()
+
+
+every_method = pytest.mark.parametrize("name", sorted(METHODS))
+
+
+@every_method
+@pytest.mark.parametrize("model", [*TOKEN_MODELS, *OTHER_MODELS])
+def test_shape_and_finiteness_on_every_model(name: str, model: str) -> None:
+    view, method, entry = view_of(model), quick(name), ZOO[model]
+    images = pictures(2, entry.size)
+    if method.requirements() - view.offers:
+        with pytest.raises(vitrail.InputError) as refusal:
+            vitrail.explain(view, images, method)
+        named = [word.strip(",") for word in str(refusal.value).rpartition(" use ")[2].split()]
+        assert named
+        assert all(METHODS[other].needs <= view.offers for other in named), "it names methods that would work"
+        return
+    found = vitrail.explain(view, images, method)
+    assert found.maps.shape == (2, *method.shape(view, entry.size))
+    assert found.maps.dtype == torch.float32
+    assert torch.isfinite(found.maps).all()
+    assert found.maps[0].std() > 0, "a map that says nothing"
+    assert method.shape(view, entry.size) in (entry.grid, entry.size)
+
+
+@every_method
+@pytest.mark.parametrize("model", ["dinov2_reg4", "average_pooled", "siglip", "resnet50"])
+def test_a_map_does_not_depend_on_what_else_is_in_the_batch(name: str, model: str) -> None:
+    view, method = view_of(model), quick(name)
+    if method.requirements() - view.offers:
+        pytest.skip("this model cannot serve this method")
+    images = pictures(3, ZOO[model].size)
+    together = vitrail.explain(view, images, method)
+    alone = vitrail.explain(view, images[2:], method)
+    scale = together.maps[2].abs().max()
+    assert torch.allclose(together.maps[2], alone.maps[0], atol=2e-4 * float(scale)), "place in the batch"
+    again = vitrail.explain(view, images, method)
+    assert torch.equal(together.maps, again.maps), "the same call twice"
+
+
+@every_method
+def test_no_grad_and_inference_mode_change_nothing(name: str) -> None:
+    method = quick(name)
+    view = load(serving(method))
+    images = pictures(2, view.size)
+    expected = vitrail.explain(view, images, method).maps
+    with torch.no_grad():
+        assert torch.equal(vitrail.explain(view, images, method).maps, expected)
+    with torch.inference_mode():
+        assert torch.equal(vitrail.explain(view, images.clone(), method).maps, expected)
+
+
+@every_method
+def test_bf16_stays_close(name: str) -> None:
+    method = quick(name)
+    view = load(serving(method))
+    images = pictures(2, view.size)
+    target = [1, 2]
+    full = vitrail.explain(view, images, method, target).maps
+    half = vitrail.explain(view, images, method, target, precision="bf16").maps
+    assert half.dtype == torch.float32
+    for a, b in zip(full, half):
+        assert np.corrcoef(a.flatten(), b.flatten())[0, 1] > 0.9
+
+
+@every_method
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [([1], "1 targets were given for 2 images"), (5000, "class 5000 does not exist"), ("cta", "no class called 'cta'")],
+)
+def test_bad_targets_are_told(name: str, target: Any, words: str) -> None:
+    method = quick(name)
+    view = load(serving(method))
+    with pytest.raises(vitrail.InputError, match=words):
+        vitrail.explain(view, pictures(2, view.size), method, target)
+
+
+@every_method
+def test_attribute_in_captums_manner(name: str) -> None:
+    method = quick(name)
+    model = serving(method)
+    images = pictures(2, (64, 64) if isinstance(model, type(small_vit())) else (224, 224))
+    maps = method.attribute(model, images, target=1)
+    assert torch.equal(maps, vitrail.explain(model, images, method, 1).maps)
+
+
+class _Fuse(nn.Module):
+    """Passes everything on until it is armed, then raises."""
+
+    armed = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.armed:
+            raise RuntimeError("the fuse blew")
+        return x
+
+
+HOOKS = [name for name in vars(nn.Module()) if name.endswith("_hooks")]
+
+
+def _state(model: nn.Module) -> dict[str, Any]:
+    """Everything about a model, and about the process, that explaining must leave alone."""
+    return {
+        "weights": {key: value.clone() for key, value in model.state_dict().items()},
+        "training": {key: module.training for key, module in model.named_modules()},
+        "requires_grad": {key: parameter.requires_grad for key, parameter in model.named_parameters()},
+        "grad": {
+            key: parameter.grad.clone() for key, parameter in model.named_parameters() if parameter.grad is not None
+        },
+        "hooks": {key: [list(vars(module)[hook]) for hook in HOOKS] for key, module in model.named_modules()},
+        "forward": [key for key, module in model.named_modules() if "forward" in vars(module)],
+        "torch": torch.get_rng_state(),
+        "numpy": np.random.get_state()[1],  # noqa: NPY002  the global state is what is watched
+        "python": random.getstate(),
+        "grad mode": torch.is_grad_enabled(),
+        "dtype": torch.get_default_dtype(),
+    }
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+    if isinstance(a, Tensor):
+        return torch.equal(a, b)
+    return bool(np.array_equal(a, b)) if isinstance(a, np.ndarray) else a == b
+
+
+@contextmanager
+def _unchanged(model: nn.Module) -> Iterator[None]:
+    before = _state(model)
+    yield
+    after = _state(model)
+    changed = [key for key in before if not _same(before[key], after[key])]
+    assert not changed, f"explaining changed: {changed}"
+
+
+@every_method
+@pytest.mark.parametrize("case", ["normal", "bad target", "module that raises"])
+def test_the_model_comes_back_as_it_was(name: str, case: str) -> None:
+    method = quick(name)
+    model = serving(method)
+    fuse = _Fuse()
+    last = "fc" if hasattr(model, "fc") else "head"
+    setattr(model, last, nn.Sequential(fuse, getattr(model, last)))
+    # A state nobody would guess: training mode with one part in evaluation, one frozen part, a gradient, a hook.
+    model.train()
+    children = [child for child in model.children() if list(child.parameters())]
+    children[0].eval()
+    children[-1].requires_grad_(False)
+    for parameter in children[0].parameters():
+        parameter.grad = torch.ones_like(parameter)
+    calls: list[int] = []
+    children[0].register_forward_hook(lambda *_: calls.append(1))
+    size = (64, 64) if hasattr(model, "patch_embed") else (224, 224)
+    view: View = load(model, size=size)
+    torch.manual_seed(5)
+    images = pictures(2, size)
+    with _unchanged(model):
+        if case == "normal":
+            vitrail.explain(view, images, method)
+        elif case == "bad target":
+            with pytest.raises(vitrail.InputError):
+                vitrail.explain(view, images, method, target=5000)
+        else:
+            fuse.armed = True
+            with pytest.raises(RuntimeError, match="the fuse blew"):
+                vitrail.explain(view, images, method)
+    assert calls, "the user's own hook still runs"
