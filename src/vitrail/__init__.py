@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vitrail.errors import InputError as InputError
-    from vitrail.explain import explain as explain
     from vitrail.explanation import Explanation as Explanation
+    from vitrail.front import explain as explain
     from vitrail.method import methods as methods
     from vitrail.model import Likeness as Likeness
     from vitrail.model import load as load
@@ -19,7 +19,7 @@ _HOMES = {
     "Explanation": "explanation",
     "InputError": "errors",
     "Likeness": "model",
-    "explain": "explain",
+    "explain": "front",
     "load": "model",
     "methods": "method",
 }

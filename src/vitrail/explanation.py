@@ -75,9 +75,13 @@ class Explanation:
         )
 
     def first(self, count: int) -> "Explanation":
-        """The explanation of the first images alone."""
+        """The explanation of the first images alone, with their share of the cost."""
+        share = min(count, len(self)) / len(self)
         return replace(
             self,
+            seconds=self.seconds * share,
+            forwards=round(self.forwards * share),
+            backwards=round(self.backwards * share),
             maps=self.maps[:count],
             logits=self.logits[:count],
             classes=None if self.classes is None else self.classes[:count],
@@ -161,10 +165,11 @@ class Explanation:
         if self.classes is not None:
             arrays["classes"] = self.classes.numpy()
         sheet = self.picture() if images is None else sheet_of([self], images)
+        text = json.dumps(self.manifest(), indent=1, ensure_ascii=False)
         folder = Path(folder)
+        _remove(folder / "manifest.json")  # an older manifest must not vouch for the new maps
         write_whole(folder / "maps.npz", lambda file: np.savez_compressed(file, **arrays))  # type: ignore[arg-type]
         write_whole(folder / "overlay.png", lambda file: sheet.save(file, "PNG"))
-        text = json.dumps(self.manifest(), indent=1, ensure_ascii=False)
         write_whole(folder / "manifest.json", lambda file: file.write(text.encode()))
         return folder
 
@@ -174,18 +179,23 @@ class Explanation:
         folder = Path(folder)
         try:
             facts = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-            with np.load(folder / "maps.npz", allow_pickle=False) as stored:
-                arrays = {key: torch.from_numpy(stored[key]) for key in stored.files}
-        except (OSError, ValueError) as error:
-            raise InputError(f"{folder} holds no explanation that can be read ({error})") from error
-        if facts.get("schema") != SCHEMA:
-            raise InputError(
-                f"{folder} was written in format {facts.get('schema')}, but this version of vitrail reads {SCHEMA}"
-            )
-        names = facts["class_names"]
+            schema = facts["schema"]
+            if schema == SCHEMA:
+                with np.load(folder / "maps.npz", allow_pickle=False) as stored:
+                    arrays = {key: torch.from_numpy(stored[key]) for key in stored.files}
+                return cls._of(facts, arrays)
+        except Exception as error:  # a damaged archive or manifest may raise nearly anything
+            raise InputError(f"{folder} holds no explanation that can be read ({error}); save it again") from error
+        raise InputError(f"{folder} was written in format {schema}, but this version of vitrail reads {SCHEMA}")
+
+    @classmethod
+    def _of(cls, facts: dict[str, Any], arrays: dict[str, Tensor]) -> "Explanation":
+        maps, logits, names = arrays["maps"], arrays["logits"], facts["class_names"]
+        if maps.ndim != 3 or not len(maps) == len(logits) == len(facts["images"]):
+            raise ValueError("the manifest and the maps do not belong together")
         return cls(
-            maps=arrays["maps"],
-            logits=arrays["logits"],
+            maps=maps,
+            logits=logits,
             classes=arrays.get("classes"),
             size=tuple(facts["size"]),
             images=tuple(facts["images"]),
@@ -207,6 +217,8 @@ def sheet_of(explanations: Sequence[Explanation], images: Sequence[Any], title: 
     """
     from vitrail.model import pictures
 
+    if not explanations:
+        raise InputError("a comparison sheet needs at least one explanation, but none was given")
     first = explanations[0]
     if any(e.images != first.images for e in explanations) or len(images) != len(first):
         raise InputError("a comparison sheet needs explanations of the same images, and one picture for each of them")
@@ -236,10 +248,32 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
         os.chmod(temporary, 0o666 & ~_umask())  # noqa: PTH101  a temporary file is private, a result is not
         os.replace(temporary, path)  # noqa: PTH105
     except OSError as error:
-        raise InputError(f"{path} cannot be written ({error.strerror or error}); choose another folder") from error
+        raise _unwritable(path, error) from error
     finally:
         if temporary is not None and os.path.exists(temporary):  # noqa: PTH110
             os.unlink(temporary)  # noqa: PTH108
+
+
+def check_writable(folder: Path) -> None:
+    """Say early that results cannot be written to a folder, rather than after the work; makes nothing."""
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise InputError(f"{folder} cannot be written ({existing} is a file); choose another folder")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise InputError(f"{folder} cannot be written (no permission in {existing}); choose another folder")
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except NotADirectoryError:  # nothing is there to remove; writing will say that the folder is a file
+        pass
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> InputError:
+    return InputError(f"{path} cannot be written ({error.strerror or error}); choose another folder")
 
 
 def _umask() -> int:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import tyro
@@ -10,6 +11,8 @@ from vitrail.cli.demo import Demo
 from vitrail.cli.explain import Explain
 from vitrail.cli.methods import Methods
 from vitrail.errors import InputError
+
+__all__ = ["main"]
 
 Verb = (
     Annotated[Explain, tyro.conf.subcommand("explain")]
@@ -43,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def merged(argv: list[str]) -> list[str]:
-    """Gather the values of repeated list flags behind the first of them."""
+    """Gather the values of repeated list flags at the end; picture files behind ``--method`` are pictures still."""
     plain: list[str] = []
     gathered: dict[str, list[str]] = {}
     current: str | None = None
@@ -54,5 +57,6 @@ def merged(argv: list[str]) -> list[str]:
             if current is not None:
                 gathered.setdefault(current, []).extend([value] if equals else [])
                 continue
-        (plain if current is None else gathered[current]).append(word)
+        is_picture = current == "--method" and not word.isidentifier() and Path(word).exists()
+        (plain if current is None or is_picture else gathered[current]).append(word)
     return plain + [word for name, values in gathered.items() for word in (name, *values)]

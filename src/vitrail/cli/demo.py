@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from vitrail.cli.options import Device, Quiet, say
+from vitrail.cli.options import Device, Quiet, say, watched
 
 METHODS = ("gradcam", "ig(steps=24)", "rollout", "genatt", "decompx")
 
@@ -20,18 +20,18 @@ class Demo:
 
     def run(self) -> None:
         """Explain the samples, draw the sheet, and say where it is."""
-        from vitrail import scenes
-        from vitrail.explain import explain
-        from vitrail.explanation import sheet_of, write_whole
+        from vitrail import explain, scenes
+        from vitrail.explanation import check_writable, sheet_of, write_whole
         from vitrail.model import load
 
+        check_writable(self.out)
         start = time.perf_counter()
         view = load("demo", device=self.device or None)
         named = scenes.samples()
         pictures = [scene.pil for _, scene in named]
         for picture, (name, _) in zip(pictures, named):
             picture.filename = name  # type: ignore[attr-defined]  # a PIL picture carries its name there
-        found = [explain(view, pictures, spec, progress=not self.quiet) for spec in METHODS]
+        found = [explain(view, pictures, spec, progress=watched(self.quiet)) for spec in METHODS]
         sheet = sheet_of(found, pictures, title="What does the scenes model look at?")
         path = self.out / "sheet.png"
         write_whole(path, lambda file: sheet.save(file, "PNG"))

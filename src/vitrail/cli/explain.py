@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from vitrail.cli.options import Device, Quiet, say
+from vitrail.cli.options import Device, Quiet, say, watched
 
 if TYPE_CHECKING:
     from vitrail.explanation import Explanation
@@ -45,14 +45,15 @@ class Explain:
 
     def run(self) -> None:
         """Explain, write, and say where."""
-        from vitrail.explain import explain
-        from vitrail.explanation import sheet_of, write_whole
+        from vitrail import explain
+        from vitrail.explanation import check_writable, sheet_of, write_whole
         from vitrail.method import parse
         from vitrail.model import load, sources_of
 
         for spec in self.method:
             if spec != "auto":
                 parse(spec)  # a typo should be told before a model is loaded
+        check_writable(self.out)
         sources = sources_of(list(self.images))
         view = load(
             self.model, self.checkpoint, classes=self.classes or None, size=self.size, device=self.device or None
@@ -65,7 +66,7 @@ class Explain:
                 self.target,
                 batch=self.batch,
                 precision=self.precision,
-                progress=not self.quiet,
+                progress=watched(self.quiet),
             )
             for spec in self.method
         ]
@@ -88,7 +89,7 @@ SHEET_ROWS = 20
 
 def folder_name(spec: str) -> str:
     """A spec string as a folder name: ``ig(steps=20)`` -> ``ig-steps=20``."""
-    return re.sub(r"[^\w=.+-]+", "-", spec).strip("-")
+    return re.sub(r"[^\w=.,+-]", "-", spec.replace(" ", "")).rstrip("-")
 
 
 def _report(explanation: "Explanation") -> None:

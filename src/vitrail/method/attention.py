@@ -27,7 +27,7 @@ class RawAttention(Method):
     def maps(self, view: View, batch: Batch) -> Tensor:
         if not -view.depth <= self.layer < view.depth:
             raise InputError(f"layer {self.layer} does not exist: {view.name} has {view.depth} blocks")
-        trace = view.trace(batch.images, attention=True)
+        trace = view.trace(batch.images, attention=True, start=view.depth)  # no gradient, no graph
         batch.score(trace.logits)
         attention = trace.attention[self.layer].detach().float().mean(1)
         layout = view.layout(batch.size)
@@ -48,7 +48,7 @@ class Rollout(Method):
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         check_start(self.start, view)
-        trace = view.trace(batch.images, attention=True)
+        trace = view.trace(batch.images, attention=True, start=view.depth)  # no gradient, no graph
         batch.score(trace.logits)
         layout = view.layout(batch.size)
         row = view.readout_weights(trace, layout)
@@ -77,7 +77,7 @@ class GenAtt(Method):
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         check_start(self.start, view)
-        trace = view.trace(batch.images, attention=True, rule=RULES[self.gradient])
+        trace = view.trace(batch.images, attention=True, rule=RULES[self.gradient], start=self.start)
         layers = trace.attention[self.start :]
         gradients = view.gradient(batch.score(trace.logits), layers)
         layout = view.layout(batch.size)

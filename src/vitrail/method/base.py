@@ -2,6 +2,7 @@
 
 import dataclasses
 import fnmatch
+import keyword
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -121,7 +122,7 @@ class Method(ABC):
             value = getattr(self, field.name)
             if value == field.default and not (i == 0 and isinstance(value, Method)):
                 continue
-            text = value.spec if isinstance(value, Method) else value if isinstance(value, str) else repr(value)
+            text = value.spec if isinstance(value, Method) else value if _is_word(value) else repr(value)
             parts.append(text if i == 0 and isinstance(value, Method) else f"{field.name}={text}")
         return f"{self.id}({', '.join(parts)})" if parts else self.id
 
@@ -129,7 +130,7 @@ class Method(ABC):
     def config(self) -> dict[str, Any]:
         """Every parameter, written out."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {"id": self.id} | {k: v.config if isinstance(v, Method) else v for k, v in fields.items()}
+        return {"id": self.id} | {key: _plain(value) for key, value in fields.items()}
 
     def attribute(self, model: Any, inputs: Tensor, target: TargetLike = None) -> Tensor:
         """Maps for model inputs, in Captum's manner.
@@ -161,6 +162,18 @@ class Method(ABC):
         needed = " and ".join(_NEED_WORDS[need] for need in sorted(missing))
         serving = [cls.id for cls in METHODS.values() if cls.needs <= view.offers and cls.family != "baseline"]
         raise InputError(f"{self.spec} needs {needed}, which {view.name} does not have; use {', '.join(serving)}")
+
+
+def _is_word(value: Any) -> bool:
+    """Whether a string can stand in a spec without quotes, such as ``frozen`` or ``top5+worst``."""
+    if not isinstance(value, str) or value in ("True", "False", "None"):
+        return False
+    return all(part.isidentifier() and not keyword.iskeyword(part) for part in value.split("+"))
+
+
+def _plain(value: Any) -> Any:
+    """A parameter as JSON gives it back."""
+    return value.config if isinstance(value, Method) else list(value) if isinstance(value, tuple) else value
 
 
 _NEED_WORDS = {

@@ -25,7 +25,8 @@ class GradCAM(Method):
     gradient: Gradient = "true"
 
     def maps(self, view: View, batch: Batch) -> Tensor:
-        trace = view.trace(batch.images, rule=RULES[self.gradient])
+        # On a ViT the features lie in the last block: the graph needs to reach no further back.
+        trace = view.trace(batch.images, rule=RULES[self.gradient], start=max(view.depth - 1, 0))
         (gradient,) = view.gradient(batch.score(trace.logits), [trace.entry])
         features = view.spatial(trace.entry.detach(), batch.size).float()
         weights = view.spatial(gradient, batch.size).float().mean((2, 3), keepdim=True)

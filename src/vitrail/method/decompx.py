@@ -32,7 +32,7 @@ class DecompX(Method):
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         check_start(self.start, view)
-        trace = view.trace(batch.images, rule=FROZEN)
+        trace = view.trace(batch.images, rule=FROZEN, start=self.start)
         state = trace.states[self.start]
         (gradient,) = view.gradient(batch.score(trace.logits), [state])
         return view.patch_map((state.detach() * gradient).float().sum(-1), view.layout(batch.size))

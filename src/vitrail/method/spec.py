@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import difflib
 import re
+import sys
 import types
 import typing
 from typing import Any
@@ -25,10 +26,11 @@ def parse(spec: str | Method) -> Method:
     # Names like gradcam++ are not Python names: read them as gradcam__plus__plus.
     source = re.sub(r"(?<=\w)\++(?=\s*([,()]|$))", lambda m: "__plus" * len(m[0]), spec)
     try:
-        node = ast.parse(source.strip(), mode="eval").body
-    except (SyntaxError, ValueError) as error:
+        return _method(ast.parse(source.strip(), mode="eval").body, spec)
+    except InputError:
+        raise
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise InputError(f"the method {spec!r} cannot be read; write it like 'ig' or 'ig(steps=20)'") from error
-    return _method(node, spec)
 
 
 def _name(node: ast.expr) -> str | None:
@@ -74,10 +76,11 @@ def _value(node: ast.expr, hint: Any, what: str, spec: str) -> Any:
 
 def _literal(node: ast.expr) -> Any:
     """A number, a string, a tuple of them, or words without quotes (``frozen``, ``top5 + worst``)."""
+    if isinstance(node, ast.Tuple | ast.List):
+        return tuple(_literal(element) for element in node.elts)
     try:
-        value = ast.literal_eval(node)
-        return tuple(value) if isinstance(value, list) else value
-    except (ValueError, SyntaxError):
+        return ast.literal_eval(node)
+    except (ValueError, SyntaxError, TypeError):
         return ast.unparse(node).replace(" ", "").replace("__plus", "+")
 
 
@@ -94,7 +97,7 @@ def _fits(value: Any, hint: Any) -> bool:
     if isinstance(value, bool):
         return hint is bool
     if hint is float:
-        return isinstance(value, int | float)
+        return isinstance(value, int | float) and abs(value) <= sys.float_info.max
     return isinstance(value, hint)
 
 

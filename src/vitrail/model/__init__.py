@@ -1,12 +1,14 @@
 """What is looked at: one view over every classifier."""
 
+from vitrail.model import pictures
 from vitrail.model.anatomy import Layout
 from vitrail.model.inputs import Preprocess, sources_of
 from vitrail.model.rules import FROZEN, TRUE, Rule
 from vitrail.model.sources import load, zero_shot
 from vitrail.model.tap import Tap
 from vitrail.model.target import Likeness, Target, TargetLike, representation, resolve
-from vitrail.model.view import Need, Precision, Trace, View
+from vitrail.model.trace import Need, Precision, Trace
+from vitrail.model.view import View
 
 __all__ = [
     "FROZEN",
@@ -23,6 +25,7 @@ __all__ = [
     "Trace",
     "View",
     "load",
+    "pictures",
     "representation",
     "resolve",
     "sources_of",

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from vitrail.errors import InputError
 from vitrail.model.tap import Tap
 
 MOST_PREFIX_TOKENS = 64
@@ -106,6 +107,14 @@ class _Witness(Tap):
     def __init__(self, running: list[Visit]) -> None:
         super().__init__(read=True)
         self.running = running
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        try:
+            return super().__torch_function__(func, types, args, kwargs)
+        except InputError:  # attention that a tap cannot read is passed by: other methods do not need it
+            return func(*args, **(kwargs or {}))
 
     def keep(self, probabilities: Tensor) -> Tensor:
         for visit in self.running:
@@ -216,10 +225,12 @@ def find_features(visits: Sequence[Visit], size: tuple[int, int]) -> Features | 
 
 
 def _is_grid(rows: int, columns: int, size: tuple[int, int]) -> bool:
-    """Whether rows x columns has the picture's proportions, up to the rounding of strides."""
-    if rows * columns < 4 or rows > size[0] or columns > size[1]:
+    """Whether one stride, rounded up or down, makes rows x columns out of a picture of ``size``."""
+    if min(rows, columns) < 2 or rows > size[0] or columns > size[1]:
         return False
-    return abs(size[0] / rows - size[1] / columns) < max(size[0] / rows, size[1] / columns) / min(rows, columns)
+    shortest = max(size[0] / (rows + 1), size[1] / (columns + 1))
+    longest = min(size[0] / (rows - 1), size[1] / (columns - 1))
+    return shortest < longest
 
 
 @contextmanager

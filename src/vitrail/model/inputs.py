@@ -42,7 +42,7 @@ class Preprocess:
         if isinstance(source, Tensor) and source.is_floating_point():
             return self.restore(source)
         picture = pictures.read(source)
-        scale = max(math.floor(s / self.crop) / p for s, p in zip(self.size, (picture.height, picture.width)))
+        scale = max(math.floor(s / self.crop + 1e-6) / p for s, p in zip(self.size, (picture.height, picture.width)))
         # The side that fits exactly is rounded, the longer one cut off: as torchvision's Resize does.
         resized = [
             max(int(side * scale + 1e-6), wanted) for side, wanted in zip((picture.height, picture.width), self.size)
@@ -78,11 +78,9 @@ class Preprocess:
 
 def sources_of(images: Any) -> list[Any]:
     """Anything a user may call images -> a list with one entry an image; files are not opened yet."""
-    if isinstance(images, Tensor) and images.ndim == 4:
-        return list(images)
-    if isinstance(images, np.ndarray) and images.ndim == 4:
-        return list(images)
-    if isinstance(images, Sequence) and not isinstance(images, str):
+    if isinstance(images, Tensor | np.ndarray) and images.ndim == 4:
+        found = list(images)
+    elif isinstance(images, Sequence) and not isinstance(images, str):
         found = [source for image in images for source in sources_of(image)]
     else:
         found = pictures.expand(images)

@@ -103,7 +103,7 @@ def _silu(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002, ARG001
 
 
 def _constant(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A function whose result is a constant: gates written out by hand (QuickGELU, squeeze-excite, RMSNorm)."""
+    """A function whose result is a constant: gates written out by hand (QuickGELU, GELU, squeeze-excite, RMSNorm)."""
 
     def constant(*args: Any, **kwargs: Any) -> Tensor:
         return function(*args, **kwargs).detach()
@@ -140,6 +140,7 @@ FROZEN = Rule(
         F.gelu: _gelu,
         F.silu: _silu,
         **{f: _constant(f) for f in (torch.sigmoid, F.sigmoid, torch.Tensor.sigmoid, torch.rsqrt, torch.Tensor.rsqrt)},
+        **{f: _constant(f) for f in (torch.erf, torch.Tensor.erf)},
         **{f: _mul(f) for f in (torch.mul, torch.Tensor.mul)},
     },
 )

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from vitrail.errors import InputError
@@ -46,14 +47,20 @@ def load(
         return model
     weights = None if checkpoint is None else read_checkpoint(checkpoint)
     if isinstance(model, str):
-        module, name, preprocess, names = _by_name(model, weights, classes, size, pretrained)
+        with torch.inference_mode(False):  # weights made in inference mode could never be held still
+            module, name, preprocess, names = _by_name(model, weights, classes, size, pretrained)
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     elif isinstance(model, nn.Module):
-        module, name = _unwrapped(model), type(model).__name__
+        module = _unwrapped(model)
+        name = type(module).__name__
         preprocess, names = _facts(module)
     else:
         raise InputError(f"a model must be a name, a torch module or a view, but a {type(model).__name__} was given")
-    if weights is not None:
+    if weights is not None and isinstance(model, str) and isinstance(module, ZeroShot):
+        clip, tokenizer = module._text  # the file holds both towers, and the prompts are read anew
+        load_weights(clip, weights, str(checkpoint))
+        module = ZeroShot(clip, tokenizer, names or ())
+    elif weights is not None:
         load_weights(module, weights, str(checkpoint))
     if device is not None:
         module = module.to(_device(device))
@@ -66,7 +73,10 @@ def load(
     )
     if isinstance(model, str):
         module.eval()
-    return View(module, name=name, preprocess=preprocess, classes=classes or names)
+    view = View(module, name=name, preprocess=preprocess, classes=classes or None)
+    if not classes and names is not None and len(names) == view.num_classes:
+        view.classes = tuple(names)
+    return view
 
 
 _Found = tuple[nn.Module, str, Preprocess, Sequence[str] | None]
@@ -108,9 +118,13 @@ def _timm(name: str, fetch: bool, weights: dict[str, Tensor] | None, size: tuple
         near = difflib.get_close_matches(plain, timm.list_models(), n=2, cutoff=0.5)
         hint = f"did you mean {' or '.join(near)}?" if near else "see timm.list_models()"
         raise InputError(f"timm has no model called {name!r}; {hint}")
+    try:
+        config = timm.get_pretrained_cfg(name)
+    except RuntimeError as error:  # the part behind the dot
+        raise InputError(f"timm has no weights called {name!r}; see timm.list_pretrained('{plain}*')") from error
     options: dict[str, Any] = {}
     if weights is not None:
-        head = timm.get_pretrained_cfg(plain).classifier if timm.get_pretrained_cfg(plain) else None
+        head = config.classifier if config else None
         weight = weights.get(f"{head[0] if isinstance(head, tuple) else head}.weight")
         if weight is not None and weight.ndim in (2, 4):
             options["num_classes"] = weight.shape[0]  # a fine-tuned head has its own number of classes
@@ -156,10 +170,11 @@ def _hugging_face(name: str) -> _Found:
     size = getattr(how, "crop_size", None) or how.size
     height, width = (size["height"], size["width"]) if "height" in size else (size["shortest_edge"],) * 2
     short = how.size.get("shortest_edge", height)
+    filter_name = Image.Resampling(how.resample).name.lower()
     return (
         module,
         f"hf/{name}",
-        Preprocess((height, width), tuple(how.image_mean), tuple(how.image_std), height / short),
+        Preprocess((height, width), tuple(how.image_mean), tuple(how.image_std), height / short, filter_name),
         names,
     )
 
@@ -189,7 +204,7 @@ class ZeroShot(nn.Module):
     def with_prompts(self, prompts: Sequence[str]) -> "ZeroShot":
         """The same tower with more prompts to choose from, behind those it has."""
         clip, tokenizer = self._text
-        more = ZeroShot(clip, tokenizer, prompts).to(self.classifier.weight.device)
+        more = ZeroShot(clip, tokenizer, prompts).to(self.classifier.weight)
         weight = torch.cat([self.classifier.weight, more.classifier.weight])
         more.classifier = nn.Linear(weight.shape[1], weight.shape[0], bias=False)
         more.classifier.weight = nn.Parameter(weight, requires_grad=False)
@@ -246,7 +261,8 @@ def _facts(module: nn.Module) -> tuple[Preprocess, Sequence[str] | None]:
         names = [str(config.id2label[i]) for i in range(config.num_labels)]
         spread = (IMAGENET_MEAN, IMAGENET_STD) if imagenet else (HALF, HALF)
         return Preprocess(size, *spread, 1.0, "bilinear"), names
-    side = getattr(module, "image_size", 224)  # torchvision's ViT says it, most modules do not
+    # torchvision's ViT and timm's patch embedding say it, most modules do not.
+    side = getattr(module, "image_size", None) or getattr(getattr(module, "patch_embed", None), "img_size", None) or 224
     size = (side, side) if isinstance(side, int) else tuple(side)
     classes = next((m.out_features for m in reversed(list(module.modules())) if isinstance(m, nn.Linear)), 0)
     return Preprocess(size), _imagenet_names(classes)
@@ -270,8 +286,9 @@ def read_checkpoint(path: str | Path) -> dict[str, Tensor]:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
-            return load_file(path)
-        state = torch.load(path, map_location="cpu", weights_only=True)
+            state: Any = load_file(path)
+        else:
+            state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise InputError(
             f"the checkpoint {path} cannot be read ({type(error).__name__}); "

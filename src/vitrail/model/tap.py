@@ -5,7 +5,8 @@ Fused attention is computed openly there, so its probabilities can be kept, with
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -42,7 +43,7 @@ class Tap(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is F.scaled_dot_product_attention:
             return self._fused_attention(*args, **kwargs)
-        if func is F.multi_head_attention_forward:
+        if func is F.multi_head_attention_forward and (self._open or self.hidden is not None):
             return self._multi_head_attention(*args, **kwargs)
         if func in _SOFTMAX:
             return self._softmax(func, *args, **kwargs)
@@ -149,6 +150,10 @@ class Tap(TorchFunctionMode):
             self._call(F.linear, x, w, b).unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3)
             for x, w, b in zip((query, key, value), weights, biases)
         )
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            attn_mask = ~attn_mask  # True hides a key here, and shows it to scaled_dot_product_attention
+        if attn_mask is not None and attn_mask.ndim == 3:
+            attn_mask = attn_mask.unflatten(0, (-1, num_heads))
         before = len(self.attention)
         causal = is_causal and attn_mask is None
         mixed = self._fused_attention(q, k, v, attn_mask, dropout_p if training else 0.0, causal)
@@ -166,6 +171,16 @@ class Tap(TorchFunctionMode):
             assert self.hidden is not None
             x = x.masked_fill(self.hidden[:, None, None, :], -math.inf)
         return self.keep(func(x, dim, *args, **kwargs))
+
+
+@contextmanager
+def tapped(rule: Rule, read: bool) -> Iterator[list[Tensor]]:
+    """Run under a `Tap` and get the attention it reads; where nothing is asked of it, the model runs undisturbed."""
+    if rule is TRUE and not read:
+        yield []
+        return
+    with Tap(rule=rule, read=read) as tap:
+        yield tap.attention
 
 
 def _blocked(where: Tensor, dtype: torch.dtype) -> Tensor:

@@ -118,30 +118,32 @@ def _class_index(view: View, entry: int | str) -> int:
 
 def _lookup(view: View, name: str) -> int | None:
     """The class of that name, that number, or one of whose comma-separated synonyms is that name."""
-    if name.lstrip("-").isdigit():
-        return _class_index(view, int(name))
     wanted = name.strip().casefold()
     names = [c.casefold() for c in view.classes or ()]
     if wanted in names:
         return names.index(wanted)
+    if wanted.removeprefix("-").isdecimal():
+        return _class_index(view, int(wanted))
     synonyms = [i for i, c in enumerate(names) if wanted in (part.strip() for part in c.split(","))]
     return synonyms[0] if synonyms else None
 
 
 def _prompted(view: View, model: ZeroShot, prompts: list[str]) -> View:
     """The same zero-shot classifier with more prompts to choose from."""
-    return View(
-        model.with_prompts(prompts),
-        name=view.name,
-        preprocess=view.preprocess,
-        classes=(*(view.classes or ()), *prompts),
-    )
+    return _beside(view, model.with_prompts(prompts), (*(view.classes or ()), *prompts))
+
+
+def _beside(view: View, model: nn.Module, classes: tuple[str, ...]) -> View:
+    """A view of another model made from the same parts."""
+    other = View(model, name=view.name, preprocess=view.preprocess, classes=classes)
+    other.precision = view.precision
+    return other
 
 
 class _Similarity(nn.Module):
     """Answers one number: the cosine between what enters the classifier's last layer and a reference."""
 
-    def __init__(self, model: nn.Module, classifier: nn.Module, reference: Tensor) -> None:
+    def __init__(self, model: nn.Module, classifier: nn.Module | None, reference: Tensor) -> None:
         super().__init__()
         self.model = model
         self._classifier = (classifier,)  # in a tuple, so that the layer is not registered twice
@@ -161,25 +163,28 @@ def representation(view: View, images: Tensor) -> Tensor:
 def _likeness_view(view: View, target: Likeness) -> View:
     classifier = _classifier(view)
     reference = target.reference.detach().to(view.device, view.dtype)
-    if reference.numel() != classifier.in_features:
+    width = view.num_classes if classifier is None else classifier.in_features
+    if reference.numel() != width:
         raise InputError(
             f"the reference has {reference.numel()} numbers, but {view.name} represents an image by "
-            f"{classifier.in_features}; make it with vitrail.model.representation(view, images)"
+            f"{width}; make it with vitrail.model.representation(view, images)"
         )
-    model = _Similarity(view.model, classifier, reference)
-    return View(model, name=view.name, preprocess=view.preprocess, classes=("likeness",))
+    return _beside(view, _Similarity(view.model, classifier, reference), ("likeness",))
 
 
-def _classifier(view: View) -> nn.Linear:
+def _classifier(view: View) -> nn.Linear | None:
+    """The linear layer that answers the classes; None where the model has none and answers its representation."""
     with view.still():
         visits = watch(view.model, torch.zeros(1, 3, *view.size, device=view.device, dtype=view.dtype))
     for visit in reversed(visits):
         if isinstance(visit.module, nn.Linear) and visit.result.shape == (1, view.num_classes):
             return visit.module
-    raise InputError(f"{view.name} does not end in a linear layer, so it has no representation to compare")
+    return None
 
 
-def _before(model: nn.Module, layer: nn.Module, images: Tensor) -> Tensor:
+def _before(model: nn.Module, layer: nn.Module | None, images: Tensor) -> Tensor:
+    if layer is None:
+        return logits_of(model(images))
     entered: list[Any] = []
     handle = layer.register_forward_pre_hook(lambda _, args: entered.append(args[0]))
     try:

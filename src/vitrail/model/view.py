@@ -4,9 +4,7 @@ import hashlib
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -16,47 +14,8 @@ from vitrail.model import anatomy
 from vitrail.model.anatomy import Blocks, Features, Layout, Readout
 from vitrail.model.inputs import Preprocess
 from vitrail.model.rules import TRUE, Rule
-from vitrail.model.tap import Tap
-
-Precision = Literal["fp32", "bf16", "fp16"]
-
-
-class Need(StrEnum):
-    """What a method needs from a model."""
-
-    GRADIENTS = "gradients"
-    FEATURES = "features"
-    TOKENS = "tokens"
-    ATTENTION = "attention"
-
-
-@dataclass
-class Trace:
-    """One forward pass, kept in the autograd graph: ask `View.gradient` for the gradient of any tensor in it.
-
-    Attributes:
-        images: (B, 3, H, W), a leaf when pixels were asked for.
-        logits: (B, classes).
-        entry: The tensor Grad-CAM reads: (B, T, D) tokens, or a feature map in the model's own axis order.
-        states: The L + 1 token tensors (B, T, D): the input of every block, then the output of the last.
-        attention: One (B, heads, T, T) tensor a block, when asked for.
-        pool: The attention pool's (B, heads, queries, T) probabilities, where the model has one.
-    """
-
-    images: Tensor
-    logits: Tensor
-    entry: Tensor
-    states: list[Tensor]
-    attention: list[Tensor]
-    pool: Tensor | None
-
-
-@dataclass
-class Meter:
-    """Images pushed forward and backward through the model since the view was made."""
-
-    forwards: int = 0
-    backwards: int = 0
+from vitrail.model.tap import Tap, tapped
+from vitrail.model.trace import Meter, Need, Precision, Trace
 
 
 class View:
@@ -87,7 +46,7 @@ class View:
         self._depth = 0
         self._layouts: dict[tuple[int, int], Layout] = {}
         self._gathers: bool | None = None
-        self._fingerprint: str | None = None
+        self._fingerprint: tuple[object, str] = (None, "")
         with self.still():
             self._inspect()
         if self.classes is not None and len(self.classes) != self.num_classes:
@@ -137,7 +96,7 @@ class View:
             return size
         if size == self.size:
             return self.features.grid
-        with self.still():
+        with self.still(), self._taking(size):
             found = anatomy.find_features(anatomy.watch(self.model, self._blank(size)), size)
         return size if found is None else found.grid
 
@@ -148,13 +107,15 @@ class View:
 
     def fingerprint(self) -> str:
         """A hash of the weights, so that results can be traced to the very model they came from."""
-        if self._fingerprint is None:
+        state = self.model.state_dict()
+        stamp = [(value.data_ptr(), value.dtype, value._version) for value in state.values()]
+        if self._fingerprint[0] != stamp:  # torch counts the changes of a tensor: hash again only after one
             digest = hashlib.blake2b(digest_size=16)
-            for key, value in self.model.state_dict().items():
+            for key, value in state.items():
                 digest.update(key.encode())
                 digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-            self._fingerprint = digest.hexdigest()
-        return self._fingerprint
+            self._fingerprint = (stamp, digest.hexdigest())
+        return self._fingerprint[1]
 
     def class_name(self, index: int) -> str:
         """The name of a class, or ``class 12`` where the model has no names."""
@@ -194,11 +155,24 @@ class View:
             finally:
                 self._depth -= 1
 
+    @contextmanager
+    def using(self, precision: Precision | None) -> Iterator[None]:
+        """Keep the view to oneself for a while, at another precision where one is given."""
+        if precision not in (None, *get_args(Precision)):
+            raise InputError(f"precision must be one of {', '.join(get_args(Precision))}, but {precision!r} was given")
+        with self._lock:
+            before = self.precision
+            self.precision = precision or before
+            try:
+                yield
+            finally:
+                self.precision = before
+
     # ------------------------------------------------------------------------------------------------- running
 
     def logits(self, images: Tensor) -> Tensor:
         """(B, 3, H, W) -> (B, classes): the model's own forward pass."""
-        with self.still():
+        with self.still(), self._taking(images.shape[2:]):
             self.meter.forwards += len(images)
             return logits_of(self.model(images.to(self.device, self.dtype)))
 
@@ -210,16 +184,16 @@ class View:
             entered.append(tokens)
             return tokens
 
-        with self.still(), anatomy.bypassed(self._need_blocks(), entering):
+        with self.still(), self._taking(images.shape[2:]), anatomy.bypassed(self._need_blocks(), entering):
             self.model(images.to(self.device, self.dtype))
         return entered[0]
 
-    def encode(self, tokens: Tensor, layout: Layout, *, start: int = 0) -> list[Tensor]:
-        """Run the blocks from ``start`` on: the input of each, then the output of the last."""
+    def encode(self, tokens: Tensor, layout: Layout, *, start: int = 0, stop: int | None = None) -> list[Tensor]:
+        """Run the blocks from ``start`` up to ``stop``: the input of each, then the output of the last."""
         blocks = self._need_blocks()
         states = [tokens]
         with self.still():
-            for block, (args, kwargs) in zip(blocks.modules[start:], layout.extras[start:]):
+            for block, (args, kwargs) in zip(blocks.modules[start:stop], layout.extras[start:stop]):
                 states.append(_first(block(states[-1], *args, **kwargs)))
         return states
 
@@ -233,28 +207,25 @@ class View:
         """The token layout for inputs of ``size`` pixels (height, width)."""
         if size not in self._layouts:
             blocks = self._need_blocks()
-            with self.still():
-                try:
-                    visits = anatomy.watch(self.model, self._blank(size))
-                except (AssertionError, RuntimeError, ValueError) as error:
-                    raise InputError(
-                        f"{self.name} cannot take pictures of {size[0]} x {size[1]} pixels ({_one_line(error)}); "
-                        f"it wants {self.size[0]} x {self.size[1]}"
-                    ) from error
+            with self.still(), self._taking(size):
+                visits = anatomy.watch(self.model, self._blank(size))
             layout = anatomy.find_layout(visits, blocks, size)
             if layout is None:
                 raise InputError(f"the patch grid of {self.name} cannot be made out at {size[0]} x {size[1]} pixels")
             self._layouts[size] = layout
         return self._layouts[size]
 
-    def trace(self, images: Tensor, *, rule: Rule = TRUE, attention: bool = False, pixels: bool = False) -> Trace:
+    def trace(
+        self, images: Tensor, *, rule: Rule = TRUE, attention: bool = False, pixels: bool = False, start: int = 0
+    ) -> Trace:
         """One forward pass in the autograd graph.
 
         Args:
             images: (B, 3, H, W).
             rule: The backward rule.
             attention: Keep every block's attention probabilities.
-            pixels: Reach back to the pixels; otherwise the graph begins at the first block's tokens.
+            pixels: Reach back to the pixels; otherwise the graph begins at the tokens.
+            start: The block whose input tokens the graph begins at: what lies before it costs no memory.
         """
         images = images.detach().to(self.device, self.dtype)
         self.meter.forwards += len(images)
@@ -263,21 +234,21 @@ class View:
             if pixels or self.blocks is None:
                 images = images.clone().requires_grad_()
             if self.blocks is None:
-                with Tap(rule=rule, read=attention) as tap:
+                with self._taking(images.shape[2:]), tapped(rule, attention) as seen:
                     logits = logits_of(self.model(images))
-                return Trace(images, logits, caught[-1] if caught else images, [], tap.attention, None)
+                return Trace(images, logits, caught[-1] if caught else images, [], seen, None)
             layout = self.layout((images.shape[-2], images.shape[-1]))
-            with Tap(rule=rule):
-                tokens = self.embed(images)
-            if not pixels:
-                tokens = tokens.detach().requires_grad_()
-            caught.clear()
-            with Tap(rule=rule, read=attention) as tap:
-                states = self.encode(tokens, layout)
-            entry = caught[-1]
-            with Tap(rule=rule, read=self.readout.attention) as pool:
+            with torch.set_grad_enabled(pixels):
+                with tapped(rule, False):
+                    tokens = self.embed(images)
+                with tapped(rule, attention) as seen:
+                    early = self.encode(tokens, layout, stop=start)
+            tokens = early.pop() if pixels else early.pop().requires_grad_()
+            with tapped(rule, attention) as later:
+                states = early + self.encode(tokens, layout, start=start)
+            with tapped(rule, attention and self.readout.attention) as pool:
                 logits = self.head(states[-1], layout)
-            return Trace(images, logits, entry, states, tap.attention, pool.attention[-1] if pool.attention else None)
+            return Trace(images, logits, caught[-1], states, seen + later, pool[-1] if pool else None)
 
     def gradient(self, scores: Tensor, inputs: Sequence[Tensor], *, again: bool = False) -> list[Tensor]:
         """The gradient of each image's score with respect to each tensor (zeros where it has no influence).
@@ -431,6 +402,19 @@ class View:
             attention=any(a.shape[-1] == layout.tokens for a in tap.attention),
         )
         return True
+
+    @contextmanager
+    def _taking(self, size: Sequence[int]) -> Iterator[None]:
+        """Say it in a sentence when the model refuses inputs of another size than its own."""
+        try:
+            yield
+        except (AssertionError, RuntimeError, ValueError) as error:
+            if tuple(size) == self.size or isinstance(error, InputError | torch.OutOfMemoryError):
+                raise
+            raise InputError(
+                f"{self.name} cannot take pictures of {' x '.join(map(str, size))} pixels ({_one_line(error)}); "
+                f"it wants {self.size[0]} x {self.size[1]}"
+            ) from error
 
     def _entry(self) -> nn.Module | None:
         if self.blocks is not None:

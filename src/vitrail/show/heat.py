@@ -28,6 +28,10 @@ NEGATIVE_SHARE = 0.02
 BEYOND = 0.005
 HEADROOM = 1.5
 
+# Maps with a value for every pixel (gradients) have long tails: all but this share of the values get the full range.
+FINE = 64 * 64
+BEYOND_FINE = 0.02
+
 # Differences this far below the peak are float32 rounding noise: never stretch them over the colours.
 NOISE = 1e-6
 
@@ -63,7 +67,7 @@ def scale(heat: npt.NDArray[Any], limit: float | None = None, *, signed: bool | 
     Args:
         heat: (h, w) finite values.
         limit: the value that gets the strongest colour; an unsigned map then starts at zero. By default the largest
-            absolute value, but at most 1.5 times the 99.5th percentile.
+            absolute value, but at most 1.5 times the 99.5th percentile (the 98th, for maps with a value a pixel).
         signed: whether negative values speak against the class; by default, if they carry 2 % of the absolute mass.
 
     Raises:
@@ -110,10 +114,11 @@ def checked(heat: npt.NDArray[Any]) -> Floats:
 def _robust_top(values: Floats) -> float:
     lowest, highest = float(values.min()), float(values.max())
     # method="lower" picks a value of the map itself: interpolating towards an outlier would let it in again.
-    common = float(np.quantile(values, 1 - BEYOND, method="lower")) - lowest
+    beyond, headroom = (BEYOND, HEADROOM) if values.size < FINE else (BEYOND_FINE, 1.0)
+    common = float(np.quantile(values, 1 - beyond, method="lower")) - lowest
     if common <= NOISE * (highest - lowest):
         return highest
-    return min(highest, lowest + HEADROOM * common)
+    return min(highest, lowest + headroom * common)
 
 
 def upsample(heat: npt.NDArray[Any], size: tuple[int, int], mode: Mode = "bilinear") -> npt.NDArray[np.float32]:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -49,12 +49,8 @@ def explain(
     method = parse(method)
     method.check(view)
     view, wanted = resolve(view, target, len(sources))
-    before = view.precision
-    view.precision = precision or before
-    try:
-        return _explain(view, sources, method, wanted, batch or BATCH, progress)
-    finally:
-        view.precision = before
+    with view.using(precision):
+        return _explain(view, sources, method, wanted, BATCH if batch is None else batch, progress)
 
 
 def _explain(
@@ -62,38 +58,40 @@ def _explain(
 ) -> Explanation:
     if size < 1:
         raise InputError(f"batch must be 1 or more, but {size} was given")
-    bar = _bar(len(sources), method.spec, progress)
     forwards, backwards, start = view.meter.forwards, view.meter.backwards, time.perf_counter()
-    done: list[tuple[Tensor, Tensor, Tensor | None]] = []
+    done: list[_Done] = []
     first = 0
-    while first < len(sources):
-        rows = slice(first, first + size)
-        try:
-            done.append(_chunk(view, sources[rows], method, None if target is None else target.take(rows)))
-        except torch.OutOfMemoryError:
-            if size == 1:
-                raise
-            size = max(1, size // 2)  # half as many at a time, and go on
+    with _bar(len(sources), method.spec, progress) as bar:
+        while first < len(sources):
+            rows = slice(first, min(first + size, len(sources)))
+            try:
+                found = _chunk(view, sources[rows], method, None if target is None else target.take(rows))
+            except torch.OutOfMemoryError as error:
+                if rows.stop - first == 1:
+                    raise InputError(
+                        f"memory ran out on a single image for {method.spec} on {view.name}; "
+                        "use a smaller size, precision='bf16', or another device"
+                    ) from error
+            else:
+                if done and found.size != done[0].size:
+                    raise InputError("the images given are of different sizes; explain them one size at a time")
+                done.append(found)
+                bar.update(rows.stop - first)
+                first = rows.stop
+                continue
+            # Half as many at a time, and go on; out here, where the failed pass holds no memory any more.
+            size = (rows.stop - first) // 2
             torch.cuda.empty_cache()
-            continue
-        bar.update(len(done[-1][0]))
-        first += size
-    bar.close()
-    shapes = {maps.shape[1:] for maps, _, _ in done}
-    if len(shapes) > 1:
-        raise InputError("the images given are of different sizes; explain them one size at a time")
-    classes = [c for _, _, c in done if c is not None]
-    probe = sources[0]
-    is_input = isinstance(probe, Tensor) and probe.is_floating_point()
+    classes = [part.classes for part in done if part.classes is not None]
     return Explanation(
-        maps=torch.cat([maps for maps, _, _ in done]),
-        logits=torch.cat([logits for _, logits, _ in done]),
+        maps=torch.cat([part.maps for part in done]),
+        logits=torch.cat([part.logits for part in done]),
         classes=torch.cat(classes) if classes else None,
         method=method.spec,
         config=method.config,
         model=view.name,
         fingerprint=view.fingerprint(),
-        size=(probe.shape[-2], probe.shape[-1]) if is_input else view.size,
+        size=done[0].size,
         images=tuple(_called(source, i) for i, source in enumerate(sources)),
         class_names=view.classes,
         seconds=time.perf_counter() - start,
@@ -102,10 +100,16 @@ def _explain(
     )
 
 
-def _chunk(
-    view: View, sources: Sequence[Any], method: Method, target: Target | None
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Maps, logits and explained classes of some images, on the CPU."""
+class _Done(NamedTuple):
+    """Some of the images, explained; on the CPU."""
+
+    maps: Tensor
+    logits: Tensor
+    classes: Tensor | None
+    size: tuple[int, int]
+
+
+def _chunk(view: View, sources: Sequence[Any], method: Method, target: Target | None) -> _Done:
     batch = Batch(view.preprocess.batch(sources).to(view.device, view.dtype), target)
     with view.still():
         maps = method.maps(view, batch)
@@ -120,7 +124,7 @@ def _chunk(
             "check the model's weights, or use precision='fp32'"
         )
     assert batch.logits is not None
-    return maps, batch.logits.cpu(), None if target.classes is None else target.classes.cpu()
+    return _Done(maps, batch.logits.cpu(), None if target.classes is None else target.classes.cpu(), batch.size)
 
 
 def _called(source: Any, i: int) -> str:

@@ -1,0 +1,49 @@
+"""Draw the pictures of README and docs again: python docs/make_images.py."""
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from vitrail import explain, load, scenes
+from vitrail.explanation import sheet_of
+
+HERE = Path(__file__).parent / "images"
+PART_COLOURS = [(230, 85, 70), (90, 170, 90), (80, 120, 215), (235, 190, 60), (170, 100, 190), (80, 190, 195)]
+
+
+def save(picture: Image.Image, name: str) -> None:
+    """Write a small PNG: 256 colours are enough for a page."""
+    HERE.mkdir(exist_ok=True)
+    picture.quantize(256, dither=Image.Dither.FLOYDSTEINBERG).save(HERE / name, optimize=True)
+
+
+def demo() -> Image.Image:
+    """Four sample scenes by five methods: the picture at the top of the README."""
+    view = load("demo")
+    chosen = [(name, scene) for name, scene in scenes.samples() if name in ("rabbit", "whale", "helicopter", "church")]
+    pictures = [scene.pil for _, scene in chosen]
+    for picture, (name, _) in zip(pictures, chosen):
+        picture.filename = name
+    found = [explain(view, pictures, spec) for spec in ("gradcam", "ig(steps=24)", "rollout", "genatt", "decompx")]
+    return sheet_of(found, pictures)
+
+
+def classes() -> Image.Image:
+    """Every class of the scenes, its twin below it, and the parts of both."""
+    side, pairs = scenes.SIZE + 6, scenes.PAIRS
+    page = Image.new("RGB", (len(pairs) * side, 4 * side), "white")
+    for column, pair in enumerate(pairs):
+        for row, name in enumerate((pair.first, pair.second)):
+            scene = scenes.make(101 + column, classes=[name])
+            parts = np.full((*scene.image.shape[:2], 3), 245, np.uint8)
+            for colour, mask in zip(PART_COLOURS, scene.objects[0].parts.values()):
+                parts[mask] = colour
+            page.paste(scene.pil, (column * side, row * side))
+            page.paste(Image.fromarray(parts), (column * side, (row + 2) * side))
+    return page
+
+
+if __name__ == "__main__":
+    save(demo(), "demo.png")
+    save(classes(), "scenes.png")

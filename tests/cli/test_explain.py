@@ -1,0 +1,230 @@
+"""``vitrail explain``: pictures in, a sheet and the maps out; run in this process, and a few times as users do."""
+
+import json
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import vitrail
+from vitrail import cli, scenes
+from vitrail.cli.explain import SHEET_ROWS, folder_name
+from vitrail.explanation import Explanation
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pictures")
+    scenes.make(3, classes=["cat"]).pil.save(folder / "cat.png")
+    scenes.make(40, classes=["church"]).pil.save(folder / "church.png")
+    return folder
+
+
+def explain(*arguments: object) -> int:
+    return cli.main(["explain", *map(str, arguments), "--device", "cpu"])
+
+
+def tree(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def files_of(*methods: str) -> set[str]:
+    names = ("maps.npz", "overlay.png", "manifest.json")
+    return {"sheet.png"} | {f"{method}/{name}" for method in methods for name in names}
+
+
+def test_a_sheet_and_the_maps_are_written(folder: Path, tmp_path: Path, capsys: Capture) -> None:
+    out = tmp_path / "a" / "b"
+    assert explain(folder, "--method", "decompx", "ig(steps=2)", "--out", out) == 0
+    assert tree(out) == files_of("decompx", "ig-steps=2")
+    with Image.open(out / "sheet.png") as sheet:
+        sheet.load()
+        assert sheet.width > 144 * 3
+    said = capsys.readouterr()
+    assert said.err == ""
+    for word in ("cat.png", "church.png", "cat", "church", "%", "sheet.png", "maps.npz"):
+        assert word in said.out
+    manifest = json.loads((out / "ig-steps=2" / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["method"] == "ig(steps=2)"
+    assert manifest["model"] == "demo"
+    assert manifest["images"] == ["cat.png", "church.png"]
+    assert manifest["explained"] == ["cat", "church"]
+    found = vitrail.explain(vitrail.load("demo", device="cpu"), folder, "decompx")
+    with np.load(out / "decompx" / "maps.npz") as stored:
+        assert stored["maps"].shape == (2, 12, 12)
+        assert np.allclose(stored["maps"], found.maps.numpy(), atol=1e-5)
+    assert Explanation.load(out / "decompx").fingerprint == found.fingerprint
+
+
+def test_the_default_is_decompx_on_the_demo_model(folder: Path, tmp_path: Path) -> None:
+    assert explain(folder / "cat.png", "--out", tmp_path) == 0
+    assert tree(tmp_path) == files_of("decompx")
+
+
+def test_methods_may_be_listed_or_the_flag_repeated(folder: Path, tmp_path: Path) -> None:
+    picture = folder / "cat.png"
+    wanted = files_of("gradcam", "random-seed=5", "rollout")
+    forms = [
+        (picture, "--method", "gradcam", "random(seed=5)", "rollout"),
+        (picture, "--method", "gradcam", "--method", "random(seed=5)", "--method", "rollout"),
+        ("--method=gradcam", "random(seed=5)", "--quiet", picture, "--method", "rollout"),
+    ]
+    sheets = []
+    for i, form in enumerate(forms):
+        assert explain(*form, "--out", tmp_path / str(i)) == 0
+        assert tree(tmp_path / str(i)) == wanted
+        maps = [Explanation.load(tmp_path / str(i) / name).maps for name in ("gradcam", "random-seed=5", "rollout")]
+        sheets.append(maps)
+    assert all(torch.equal(a, b) for other in sheets[1:] for a, b in zip(sheets[0], other))
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (["a", "--method", "x", "--method", "y"], ["a", "--method", "x", "y"]),
+        (["--method=x", "--out", "o", "--method", "y", "z"], ["--out", "o", "--method", "x", "y", "z"]),
+        (["--classes", "a b", "--method", "x", "--classes", "c"], ["--classes", "a b", "c", "--method", "x"]),
+        (["--out", "--method"], ["--out", "--method"]),
+        ([], []),
+    ],
+)
+def test_repeated_flags_are_gathered(given: list[str], meant: list[str]) -> None:
+    assert cli.merged(given) == meant
+
+
+def test_methods_with_alike_names_get_folders_of_their_own(folder: Path, tmp_path: Path) -> None:
+    alike = ["smoothgrad(random(seed=1))", "smoothgrad(random, seed=1)"]
+    assert explain(folder / "cat.png", "--method", *alike, "--out", tmp_path, "--quiet") == 0
+    manifests = [json.loads(path.read_text(encoding="utf-8")) for path in tmp_path.glob("*/manifest.json")]
+    assert sorted(manifest["method"] for manifest in manifests) == sorted(alike)
+
+
+def test_folder_names() -> None:
+    assert folder_name("gradcam") == "gradcam"
+    assert folder_name("ig(steps=20)") == "ig-steps=20"
+    assert folder_name("gradcam++(relu=False)") == "gradcam++-relu=False"
+    specs = ["a(b(c=1))", "a(b, c=1)", "a(b(c), d=1)", "a(b(c, d=1))", "a(b=(1, 2))", "a(b=(1, -2))", "a(b='x/../y')"]
+    names = [folder_name(spec) for spec in specs]
+    assert len(set(names)) == len(specs)
+    assert not any("/" in name or " " in name or "(" in name for name in names)
+
+
+def test_quiet_prints_nothing(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert explain(folder, "--method", "gradcam", "--out", tmp_path, "--quiet") == 0
+    assert capfd.readouterr() == ("", "")
+    assert (tmp_path / "sheet.png").is_file()
+
+
+def test_progress_is_for_a_person_at_a_terminal(
+    folder: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert explain(folder, "--method", "gradcam", "--out", tmp_path) == 0
+    assert "gradcam:" in capsys.readouterr().err
+    assert explain(folder, "--method", "gradcam", "--out", tmp_path, "--quiet") == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("target", "explained"),
+    [
+        ("predicted", ["cat", "church"]),
+        ("3", [scenes.CLASSES[3]] * 2),
+        ("rabbit", ["rabbit"] * 2),
+        ("CAT", ["cat"] * 2),
+    ],
+)
+def test_the_target_by_number_by_name_or_predicted(
+    target: str, explained: list[str], folder: Path, tmp_path: Path
+) -> None:
+    assert explain(folder, "--method", "gradcam", "--target", target, "--out", tmp_path, "--quiet") == 0
+    found = Explanation.load(tmp_path / "gradcam")
+    assert [found.explained(i) for i in range(2)] == explained
+
+
+def test_another_model_with_weights_from_a_file(folder: Path, tmp_path: Path) -> None:
+    network = vitrail.load("timm/resnet10t", pretrained=False, device="cpu").model
+    torch.save(network.state_dict(), tmp_path / "weights.pt")
+    arguments = ["--model", "resnet10t", "--checkpoint", tmp_path / "weights.pt", "--size", 64, 96]
+    assert explain(folder / "cat.png", *arguments, "--out", tmp_path / "out", "--quiet") == 0
+    found = Explanation.load(tmp_path / "out" / "gradcam")
+    assert found.size == (64, 96)
+    assert found.maps.shape == (1, 2, 3)
+    assert found.model == "timm/resnet10t"
+
+
+def test_batch_and_precision_reach_the_work(folder: Path, tmp_path: Path) -> None:
+    base = [folder, "--method", "gradcam", "--quiet"]
+    for name, more in {"plain": [], "single": ["--batch", 1], "rough": ["--precision", "bf16"]}.items():
+        assert explain(*base, *more, "--out", tmp_path / name) == 0
+    plain, single, rough = (Explanation.load(tmp_path / name / "gradcam") for name in ("plain", "single", "rough"))
+    assert torch.allclose(plain.logits, single.logits, atol=1e-4)
+    assert not torch.allclose(plain.logits, rough.logits, atol=1e-4)
+
+
+def test_a_long_list_is_cut_on_the_sheet_and_whole_in_the_maps(folder: Path, tmp_path: Path, capsys: Capture) -> None:
+    count = SHEET_ROWS + 3
+    assert explain(*[folder / "cat.png"] * count, "--method", "random", "--out", tmp_path) == 0
+    assert len(Explanation.load(tmp_path / "random")) == count
+    assert f"(the first {SHEET_ROWS} of {count} pictures)" in capsys.readouterr().out
+
+
+def test_writing_again_replaces_what_was_there(folder: Path, tmp_path: Path) -> None:
+    for picture in ("cat.png", "church.png"):
+        assert explain(folder / picture, "--method", "random", "--out", tmp_path, "--quiet") == 0
+    assert Explanation.load(tmp_path / "random").images == ("church.png",)
+    assert tree(tmp_path) == files_of("random")
+
+
+# ------------------------------------------------------------------------------------------------- as users run it
+
+
+def console(*command: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_the_installed_command(folder: Path, tmp_path: Path) -> None:
+    command = Path(sysconfig.get_path("scripts")) / "vitrail"
+    done = console(command, "explain", folder / "cat.png", "--method", "gradcam", "--out", tmp_path / "out")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "cat.png" in done.stdout
+    assert tree(tmp_path / "out") == files_of("gradcam")
+
+
+def test_python_m_vitrail(tmp_path: Path) -> None:
+    done = console(sys.executable, "-m", "vitrail", "explain", tmp_path / "no.png", "--out", tmp_path / "out")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "no.png" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_help_does_not_wait_for_torch() -> None:
+    done = console(sys.executable, "-X", "importtime", "-m", "vitrail", "explain", "--help")
+    assert done.returncode == 0
+    assert "--checkpoint" in done.stdout
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "tyro" in imported
+    assert not {"torch", "numpy", "matplotlib"} & imported
+
+
+def test_an_interrupt_is_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("vitrail.cli.explain.Explain.run", interrupted)
+    assert explain("a.png") == 130
+    assert capsys.readouterr().err == "vitrail: stopped\n"
+
+
+def test_pictures_may_stand_behind_the_methods(folder: Path, tmp_path: Path) -> None:
+    picture = str(sorted(folder.iterdir())[0])
+    given = ["explain", "--method", "gradcam", picture, "--out", str(tmp_path)]
+    assert cli.merged(given) == ["explain", picture, "--out", str(tmp_path), "--method", "gradcam"]

@@ -1,0 +1,66 @@
+"""``vitrail methods``: what there is, for people and for programs."""
+
+import json
+
+import pytest
+
+import vitrail
+from vitrail import cli
+from vitrail.method import METHODS, parse
+
+Capture = pytest.CaptureFixture[str]
+
+
+def listed(capsys: Capture, *arguments: str) -> list[dict[str, object]]:
+    assert cli.main(["methods", *arguments, "--json"]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    found = json.loads(said.out)
+    assert isinstance(found, list)
+    return found
+
+
+def test_json_lists_every_method_with_its_facts(capsys: Capture) -> None:
+    found = listed(capsys)
+    assert [one["id"] for one in found] == sorted(METHODS) == vitrail.methods()
+    for one in found:
+        assert {"id", "family", "paper", "needs", "cost", "params"} <= one.keys()
+        assert isinstance(one["needs"], list)
+        assert isinstance(one["params"], dict)
+    by_id = {one["id"]: one for one in found}
+    assert by_id["ig"]["params"] == {"steps": 50, "gradient": "true"}
+    assert by_id["rollout"]["needs"] == ["attention"]
+    assert by_id["smoothgrad"]["params"]["base"] == "saliency"
+
+
+def test_the_defaults_listed_are_the_defaults(capsys: Capture) -> None:
+    for one in listed(capsys):
+        config = parse(str(one["id"])).config
+        for key, value in one["params"].items():
+            assert config[key] == value or config[key]["id"] == value
+
+
+def test_a_pattern_narrows_the_list(capsys: Capture) -> None:
+    ids = [one["id"] for one in listed(capsys, "*cam*")]
+    assert "gradcam" in ids
+    assert all("cam" in str(name) for name in ids)
+    assert vitrail.methods("*cam*") == ids
+    assert listed(capsys, "nothing*") == []
+
+
+def test_the_table_names_every_method_in_full(capsys: Capture) -> None:
+    assert cli.main(["methods"]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert all(name in said.out for name in METHODS)
+    assert cli.main(["methods", "roll*"]) == 0
+    said = capsys.readouterr()
+    assert "rollout" in said.out
+    assert "gradcam" not in said.out
+
+
+def test_a_pattern_without_a_match(capsys: Capture) -> None:
+    assert cli.main(["methods", "nothing*"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == "vitrail: no method matches 'nothing*'; see all with: vitrail methods\n"

@@ -1,0 +1,256 @@
+"""What is explained: every way to say it leads to the right score, and what cannot be meant is refused."""
+
+import copy
+
+import pytest
+import timm
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cosine_similarity
+
+from vitrail.errors import InputError
+from vitrail.model import Likeness, Need, Target, View, load, representation, resolve
+from zoo import module, pictures, view_of
+
+PROMPT = "a red bus"
+
+
+class Tiny(nn.Module):
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.body, self.head = nn.Conv2d(3, 8, 4, 4), nn.Linear(8, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.body(images).relu().mean((2, 3)))
+
+
+@pytest.fixture(scope="module")
+def view() -> View:
+    torch.manual_seed(0)
+    return load(Tiny(1000), size=(16, 16))
+
+
+@pytest.fixture(scope="module")
+def named() -> View:
+    return load(Tiny(4), size=(16, 16), classes=["Cat", "dog, hound, Canis", "big boat", "7"])
+
+
+@pytest.fixture(scope="module")
+def prompted() -> View:
+    return load(module("open_clip_vit_b_32"), classes=["a cat", "a dog", "a boat"])
+
+
+def classes(view: View, target: object, images: int = 3) -> list[int]:
+    same, found = resolve(view, target, images)
+    assert same is view
+    assert found is not None
+    assert found.classes is not None
+    return found.classes.tolist()
+
+
+# ------------------------------------------------------------------------------------------------------- classes
+
+
+@pytest.mark.parametrize("target", [None, "predicted"])
+def test_predicted(view, target):
+    assert resolve(view, target, 3) == (view, None)
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        (207, [207] * 3),
+        (0, [0] * 3),
+        (999, [999] * 3),
+        ("207", [207] * 3),
+        ("golden retriever", [207] * 3),
+        (" Golden Retriever ", [207] * 3),
+        ("Tinca tinca", [0] * 3),
+        ("great white shark", [2] * 3),
+        ([1, 2, 3], [1, 2, 3]),
+        ((1, "2", "golden retriever"), [1, 2, 207]),
+        (["tench", "goldfish", 5], [0, 1, 5]),
+        (torch.tensor([4, 5, 6]), [4, 5, 6]),
+        (torch.tensor([4, 5, 6], dtype=torch.uint8), [4, 5, 6]),
+        (torch.tensor(8), [8] * 3),
+    ],
+)
+def test_ways_to_name_a_class(view, target, expected):
+    assert classes(view, target) == expected
+
+
+def test_names_of_the_users_own(named):
+    assert classes(named, ["cat", "DOG", "canis"]) == [0, 1, 1]
+    assert classes(named, "dog, hound, canis") == [1, 1, 1]
+    assert classes(named, "big boat") == [2, 2, 2]
+
+
+def test_a_name_that_is_a_number_is_a_name_first(named):
+    assert classes(named, "7") == [3, 3, 3]
+    assert classes(named, "1") == [1, 1, 1]
+    with pytest.raises(InputError, match="class 7 does not exist"):
+        resolve(named, 7, 3)
+
+
+@pytest.mark.parametrize(
+    ("target", "sentence"),
+    [
+        (5000, r"class 5000 does not exist: Tiny has 1000 classes, 0 to 999"),
+        ("5000", r"class 5000 does not exist"),
+        (1000, r"class 1000 does not exist"),
+        (-1, r"class -1 does not exist"),
+        ("-1", r"class -1 does not exist"),
+        ([1, 2, 5000], r"class 5000 does not exist"),
+        (torch.tensor([1, 2, 1000]), r"class 1000 does not exist"),
+        (True, r"a target must be 'predicted', a class number or name.* but True was given"),
+        ([1, 2, True], r"a target must be .* but \[1, 2, True\] was given"),
+        (torch.tensor([True, False, True]), r"a target must be"),
+        (2.0, r"a target must be .* but 2\.0 was given"),
+        ([1, 2, None], r"a target must be"),
+        ({1: 2}, r"a target must be"),
+        ([1, 2], r"2 targets were given for 3 images; give one each, or one for all"),
+        ([1, 2, 3, 4], r"4 targets were given for 3 images"),
+        ([], r"0 targets were given for 3 images"),
+        (torch.tensor([1]), r"1 targets were given for 3 images"),
+        (
+            torch.tensor([1.0, 2, 3]),
+            r"must hold class numbers, .* a torch\.float32 \(3,\) tensor was given; for a like",
+        ),
+        (torch.tensor([[1, 2, 3]]), r"must hold class numbers, .* a torch\.int64 \(1, 3\) tensor was given"),
+        ("golden retreiver", r"Tiny has no class called 'golden retreiver'; did you mean 'golden retriever'"),
+        ("xqzw", r"Tiny has no class called 'xqzw'; give a class number"),
+        ("--3", r"Tiny has no class called '--3'"),
+        ("²", r"Tiny has no class called '²'"),
+        ("", r"Tiny has no class called ''"),
+    ],
+)
+def test_targets_that_cannot_be_meant(view, target, sentence):
+    with pytest.raises(InputError, match=sentence):
+        resolve(view, target, 3)
+
+
+def test_a_model_without_names_wants_numbers():
+    with pytest.raises(InputError, match="has no class called 'cat'; give a class number"):
+        resolve(load(Tiny(5), size=(16, 16)), "cat", 1)
+
+
+# ------------------------------------------------------------------------------------------------------- scores
+
+
+def test_score_takes_the_class_of_each_image():
+    logits = torch.arange(12.0).view(3, 4)
+    target = Target(torch.tensor([2, 0, 3]))
+    assert target.score(logits).tolist() == [2, 4, 11]
+    assert target.take(slice(1, 3)).score(logits[1:]).tolist() == [4, 11]
+
+
+def test_function(view):
+    same, target = resolve(view, lambda logits: logits[:, 1] - logits[:, 0], 3)
+    assert same is view
+    assert target is not None
+    assert target.classes is None
+    logits = torch.randn(3, 1000)
+    assert torch.equal(target.score(logits), logits[:, 1] - logits[:, 0])
+    assert torch.equal(target.take(slice(2, 3)).score(logits[2:]), logits[2:, 1] - logits[2:, 0])
+
+
+@pytest.mark.parametrize(
+    ("function", "given"),
+    [
+        (lambda logits: logits, r"\(3, 1000\)"),
+        (lambda logits: logits.sum(), r"\(\)"),
+        (lambda logits: logits[:2, 0], r"\(2,\)"),
+        (lambda logits: 1.0, "float"),
+    ],
+)
+def test_function_of_a_wrong_output(view, function, given):
+    _, target = resolve(view, function, 3)
+    with pytest.raises(InputError, match=rf"must return one score an image, \(3,\), but it gave {given}"):
+        target.score(torch.randn(3, 1000))
+
+
+# ------------------------------------------------------------------------------------------------------- text prompts
+
+
+def test_a_text_prompt_is_one_more_class(prompted):
+    view = prompted
+    images = pictures(2, (224, 224))
+    more, target = resolve(view, [PROMPT, "a dog"], 2)
+    assert more.classes == ("a cat", "a dog", "a boat", PROMPT)
+    assert target.classes.tolist() == [3, 1]
+    assert more.offers == set(Need)
+    clip, tokenizer = view.model._text
+    with torch.no_grad():
+        cosine = cosine_similarity(clip.encode_image(images), clip.encode_text(tokenizer([PROMPT])))
+        logits = more.logits(images)
+        assert torch.allclose(logits[:, 3], clip.logit_scale.exp() * cosine, atol=1e-4)
+        assert torch.allclose(logits[:, :3], view.logits(images), atol=1e-4)
+    assert view.num_classes == 3  # the view given is left as it was
+    assert view.model.classifier.weight.shape[0] == 3
+
+
+def test_a_prompt_the_model_has_already_adds_nothing(prompted):
+    assert classes(prompted, ["a boat", "A CAT", 1]) == [2, 0, 1]
+
+
+# ------------------------------------------------------------------------------------------------------- likeness
+
+
+@pytest.mark.parametrize("name", ["average_pooled", "tf_efficientnet_lite0"])
+def test_likeness_is_the_cosine_of_representations(name):
+    view, model = view_of(name), module(name)
+    images = pictures(3, (224, 224))
+    with torch.no_grad():
+        by_hand = model.forward_head(model.forward_features(images), pre_logits=True)
+    found = representation(view, images)
+    assert torch.allclose(found, by_hand, atol=1e-5)
+    similar, target = resolve(view, Likeness(found[0]), 3)
+    assert (similar.num_classes, similar.classes, similar.grid) == (1, ("likeness",), view.grid)
+    assert similar.offers == view.offers
+    expected = cosine_similarity(by_hand, by_hand[:1])
+    with torch.no_grad():
+        score = target.score(similar.logits(images))
+    assert torch.allclose(score, expected, atol=1e-5)
+    assert abs(score[0] - 1) < 1e-5
+    assert torch.allclose(target.score(similar.trace(images).logits).detach(), expected, atol=1e-5)
+    assert not any(m._forward_pre_hooks for m in model.modules())
+
+
+def test_likeness_accepts_a_row(view):
+    reference = representation(view, torch.randn(1, 3, 16, 16))
+    assert reference.shape == (1, 8)
+    images = torch.randn(2, 3, 16, 16)
+    one, _ = resolve(view, Likeness(reference), 2)
+    other, _ = resolve(view, Likeness(3 * reference[0]), 2)
+    assert torch.allclose(one.logits(images), other.logits(images))
+
+
+def test_likeness_without_a_classifier():
+    torch.manual_seed(0)
+    model = timm.create_model("test_vit", num_classes=0).eval()
+    view, images = load(model), pictures(2, (160, 160))
+    with torch.no_grad():
+        by_hand = model(images)
+    assert torch.allclose(representation(view, images), by_hand, atol=1e-5)
+    similar, target = resolve(view, Likeness(by_hand[1]), 2)
+    with torch.no_grad():
+        assert torch.allclose(target.score(similar.logits(images)), cosine_similarity(by_hand, by_hand[1:]), atol=1e-5)
+    assert similar.depth == view.depth == 6
+
+
+@pytest.mark.parametrize("length", [7, 9, 1000])
+def test_likeness_of_a_wrong_length(view, length):
+    with pytest.raises(
+        InputError, match=rf"the reference has {length} numbers, but Tiny represents an image by 8; make"
+    ):
+        resolve(view, Likeness(torch.zeros(length)), 2)
+
+
+def test_likeness_leaves_the_model_alone(view):
+    before = copy.deepcopy(view.model.state_dict())
+    similar, _ = resolve(view, Likeness(torch.ones(8)), 1)
+    similar.trace(torch.randn(1, 3, 16, 16))
+    after = view.model.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[key], after[key]) for key in before)
+    assert all(p.requires_grad for p in view.model.parameters())
