@@ -168,3 +168,10 @@ def test_no_image(nothing):
 def test_what_is_no_image(thing):
     with pytest.raises(InputError, match="A picture must be"):
         sources_of(thing)
+
+
+def test_squash_takes_the_whole_picture():
+    picture = Image.fromarray(np.arange(20 * 60 * 3, dtype=np.uint8).reshape(20, 60, 3))
+    squashed = Preprocess((30, 30), interpolation="bilinear", squash=True).picture(picture)
+    assert squashed.size == (30, 30)
+    assert np.array_equal(squashed, picture.resize((30, 30), Image.Resampling.BILINEAR))

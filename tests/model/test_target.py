@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 import timm
 import torch
@@ -254,3 +255,10 @@ def test_likeness_leaves_the_model_alone(view):
     assert before.keys() == after.keys()
     assert all(torch.equal(before[key], after[key]) for key in before)
     assert all(p.requires_grad for p in view.model.parameters())
+
+
+def test_numpy_numbers_are_numbers():
+    view = view_of("vit_tiny_patch16_224")
+    for given in (np.int64(7), np.array([7, 7])):
+        _, target = resolve(view, given, 2)
+        assert target.classes.tolist() == [7, 7]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.errors import InputError
-from vitrail.model import FROZEN, Need, View, load, view
+from vitrail.model import FROZEN, Need, View, load, removal, view
 from zoo import OTHER_MODELS, TOKEN_MODELS, ZOO, module, pictures, view_of
 
 READOUTS = {  # (any prefix token, patches, attention pool)
@@ -336,10 +336,10 @@ def test_gather_and_mask_agree(name, ragged):
     keep = half_kept(3, layout.patches, ragged=ragged)
     masked = found.respond(tokens, keep, layout, "mask")
     if name in ROTARY_OR_BIASED:
-        assert not found._can_gather(tokens[:1], layout)
+        assert not removal.can_gather(found, tokens[:1], layout)
         assert near(found.respond(tokens, keep, layout), masked, 1e-6)
         return
-    assert found._can_gather(tokens[:1], layout)
+    assert removal.can_gather(found, tokens[:1], layout)
     assert near(found.respond(tokens, keep, layout, "gather"), masked)
     everything = torch.ones_like(keep)
     assert not near(masked, found.respond(tokens, everything, layout), 1e-4)  # hiding half does change the answer
@@ -434,7 +434,7 @@ def state_of(model: nn.Module) -> tuple[object, ...]:
         hooks,
         tuple("forward" in vars(m) for m in model.modules()),
         tuple(p.sum().item() for p in model.parameters()),
-        torch.get_rng_state().sum().item(),
+        bytes(torch.get_rng_state().numpy()),
         torch.is_grad_enabled(),
     )
 
@@ -594,3 +594,48 @@ def test_fingerprint_follows_the_weights():
 def test_class_names():
     assert view_of("vit_tiny_patch16_224").class_name(207) == "golden retriever"
     assert view_of("beit_base").class_name(3) == "class 3"
+
+
+class Unfolded(nn.Module):
+    """A ViT whose patches are cut by reshaping and embedded by a linear layer: no convolution tells the grid."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Linear(3 * 8 * 8, 24)
+        self.cls = nn.Parameter(torch.randn(1, 2, 24))
+        self.blocks = nn.ModuleList(
+            nn.TransformerEncoderLayer(24, 2, 48, batch_first=True, norm_first=True) for _ in range(2)
+        )
+        self.head = nn.Linear(24, 5)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        rows, columns = images.shape[2] // 8, images.shape[3] // 8
+        cut = (
+            images.unflatten(2, (rows, 8)).unflatten(4, (columns, 8)).permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+        )
+        tokens = torch.cat([self.cls.expand(len(images), -1, -1), self.embedding(cut)], 1)
+        for block in self.blocks:
+            tokens = block(tokens)
+        return self.head(tokens[:, 0])
+
+
+def test_patches_cut_without_a_convolution():
+    view = load(Unfolded().eval(), size=(32, 48))
+    assert view.grid == (4, 6)
+    assert view.layout(view.size).prefix == 2
+    assert view.depth == 2
+
+
+def test_views_of_one_model_take_turns():
+    model = Unfolded().eval()
+    first, second = load(model, size=(32, 48)), load(model, size=(32, 48))
+    assert first._lock is second._lock
+    assert load(Unfolded().eval(), size=(32, 48))._lock is not first._lock
+
+
+def test_the_trial_of_gathering_is_not_counted():
+    view = load(Unfolded().eval(), size=(32, 48))
+    tokens, layout = view.embed(torch.randn(2, 3, 32, 48)), view.layout(view.size)
+    before = view.meter.forwards
+    view.respond(tokens, torch.ones(2, 24, dtype=torch.bool), layout)
+    assert view.meter.forwards - before == 2

@@ -195,13 +195,19 @@ def find_layout(visits: Sequence[Visit], blocks: Blocks, size: tuple[int, int]) 
     if len(chain) != len(blocks.modules):
         return None
     count = chain[0].args[0].shape[1]
+    extras = tuple((visit.args[1:], visit.kwargs) for visit in chain)
     for visit in reversed(visits):
         if visit.end < 0 or visit.end > chain[0].start or not isinstance(visit.module, nn.Conv2d):
             continue
         rows, columns = visit.result.shape[-2:]
         if 0 <= count - rows * columns <= MOST_PREFIX_TOKENS:
-            extras = tuple((visit.args[1:], visit.kwargs) for visit in chain)
             return Layout(size, (rows, columns), count - rows * columns, extras)
+    # No convolution made the patches (unfold and a linear layer): the fewest prefix tokens that leave a whole grid.
+    for prefix in range(min(MOST_PREFIX_TOKENS, count - 4) + 1):
+        rows = round(math.sqrt((count - prefix) * size[0] / size[1]))
+        columns = (count - prefix) // max(rows, 1)
+        if rows * columns == count - prefix and rows * size[1] == columns * size[0]:
+            return Layout(size, (rows, columns), prefix, extras)
     return None
 
 

@@ -28,6 +28,7 @@ class Preprocess:
         mean: Channel means of the normalisation.
         std: Channel standard deviations likewise.
         crop: Share of the resized picture that the centre crop keeps; 0.9 at 224 pixels means: resize to 248.
+        squash: Resize to the input's size at once, whatever the picture's proportions (Hugging Face's ViT).
         interpolation: The resize filter: ``bicubic``, ``bilinear``, ``nearest``, ``lanczos``, ...
     """
 
@@ -36,12 +37,16 @@ class Preprocess:
     std: tuple[float, ...] = IMAGENET_STD
     crop: float = 0.875
     interpolation: str = "bicubic"
+    squash: bool = False
 
     def picture(self, source: Any) -> Image.Image:
         """The part of a picture that the model sees, at the model's size; a model input is turned back into one."""
         if isinstance(source, Tensor) and source.is_floating_point():
             return self.restore(source)
         picture = pictures.read(source)
+        if self.squash:
+            squashed: Image.Image = tf.resize(picture, list(self.size), InterpolationMode(self.interpolation))
+            return squashed
         scale = max(math.floor(s / self.crop + 1e-6) / p for s, p in zip(self.size, (picture.height, picture.width)))
         # The side that fits exactly is rounded, the longer one cut off: as torchvision's Resize does.
         resized = [

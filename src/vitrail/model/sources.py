@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from PIL import Image
 from torch import Tensor, nn
 
 from vitrail.errors import InputError
-from vitrail.model.inputs import IMAGENET_MEAN, IMAGENET_STD, Preprocess
+from vitrail.model.checkpoint import load_weights, read_checkpoint
+from vitrail.model.inputs import Preprocess
 from vitrail.model.view import View
 
 HALF = (0.5, 0.5, 0.5)
@@ -64,12 +66,11 @@ def load(
         load_weights(module, weights, str(checkpoint))
     if device is not None:
         module = module.to(_device(device))
-    preprocess = Preprocess(
+    preprocess = replace(
+        preprocess,
         size=size or preprocess.size,
         mean=tuple(mean or preprocess.mean),
         std=tuple(std or preprocess.std),
-        crop=preprocess.crop,
-        interpolation=preprocess.interpolation,
     )
     if isinstance(model, str):
         module.eval()
@@ -96,7 +97,7 @@ def _by_name(
     if slash and family == "torchvision":
         return _torchvision(rest, fetch)
     if slash and family == "hf":
-        return _hugging_face(rest)
+        return _hugging_face(rest, weights is None)
     if slash and family == "open_clip":
         return _open_clip(rest, fetch, classes)
     return _timm(rest if slash and family == "timm" else name, fetch, weights, size)
@@ -158,10 +159,13 @@ def _torchvision(name: str, fetch: bool) -> _Found:
     return module, f"torchvision/{name}", preprocess, _imagenet_names(1000)
 
 
-def _hugging_face(name: str) -> _Found:
+def _hugging_face(name: str, fetch: bool) -> _Found:
     transformers = _extra("transformers", "hf")
-    build = _fetched(f"hf/{name}", fetch=True)
-    module = build(lambda: transformers.AutoModelForImageClassification.from_pretrained(name))
+    build, auto = _fetched(f"hf/{name}", fetch=True), transformers.AutoModelForImageClassification
+    if fetch:
+        module = build(lambda: auto.from_pretrained(name))
+    else:  # the weights come from a file; what the model looks like must be known all the same
+        module = auto.from_config(build(lambda: transformers.AutoConfig.from_pretrained(name)))
     preprocess, names = _facts(module)
     try:
         how = transformers.AutoImageProcessor.from_pretrained(name)
@@ -170,13 +174,15 @@ def _hugging_face(name: str) -> _Found:
     size = getattr(how, "crop_size", None) or how.size
     height, width = (size["height"], size["width"]) if "height" in size else (size["shortest_edge"],) * 2
     short = how.size.get("shortest_edge", height)
-    filter_name = Image.Resampling(how.resample).name.lower()
-    return (
-        module,
-        f"hf/{name}",
-        Preprocess((height, width), tuple(how.image_mean), tuple(how.image_std), height / short, filter_name),
-        names,
+    preprocess = Preprocess(
+        (height, width),
+        tuple(how.image_mean),
+        tuple(how.image_std),
+        height / short,
+        Image.Resampling(how.resample).name.lower(),
+        squash="height" in how.size and not getattr(how, "do_center_crop", False),
     )
+    return module, f"hf/{name}", preprocess, names
 
 
 class ZeroShot(nn.Module):
@@ -259,8 +265,9 @@ def _facts(module: nn.Module) -> tuple[Preprocess, Sequence[str] | None]:
         size = (side, side) if isinstance(side, int) else tuple(side)
         imagenet = "dino" in config.model_type or config.model_type in ("swin", "resnet", "convnext")
         names = [str(config.id2label[i]) for i in range(config.num_labels)]
-        spread = (IMAGENET_MEAN, IMAGENET_STD) if imagenet else (HALF, HALF)
-        return Preprocess(size, *spread, 1.0, "bilinear"), names
+        if imagenet:
+            return Preprocess(size), names
+        return Preprocess(size, HALF, HALF, 1.0, "bilinear", squash=True), names
     # torchvision's ViT and timm's patch embedding say it, most modules do not.
     side = getattr(module, "image_size", None) or getattr(getattr(module, "patch_embed", None), "img_size", None) or 224
     size = (side, side) if isinstance(side, int) else tuple(side)
@@ -275,52 +282,6 @@ def _imagenet_names(classes: int) -> tuple[str, ...] | None:
 
     info = ImageNetInfo()
     return tuple(info.index_to_description(i) for i in range(1000))
-
-
-def read_checkpoint(path: str | Path) -> dict[str, Tensor]:
-    """The tensors of a checkpoint file, by name. Nothing is unpickled but tensors and plain containers."""
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(f"the checkpoint {path} does not exist")
-    try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            state: Any = load_file(path)
-        else:
-            state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        raise InputError(
-            f"the checkpoint {path} cannot be read ({type(error).__name__}); "
-            "give a safetensors file, or one saved by torch.save(model.state_dict(), ...)"
-        ) from error
-    for key in ("state_dict", "model", "model_state", "module"):
-        if isinstance(state, dict) and isinstance(state.get(key), dict):
-            state = state[key]
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise InputError(f"the checkpoint {path} holds no weights by name; save model.state_dict() instead")
-    return {key.removeprefix("module."): value for key, value in state.items()}
-
-
-def load_weights(module: nn.Module, weights: dict[str, Tensor], path: str) -> None:
-    """Copy a checkpoint into a module, or say which weight does not fit."""
-    wanted = module.state_dict()
-    for key, value in wanted.items():
-        if key.endswith("num_batches_tracked"):  # a counter that plays no part in the answers
-            continue
-        if key not in weights:
-            near = difflib.get_close_matches(key, weights, n=1, cutoff=0.8)
-            hint = f"; it has {near[0]}" if near else ""
-            raise InputError(f"the checkpoint {path} does not fit the model: it has no {key}{hint}")
-        if weights[key].shape != value.shape:
-            raise InputError(
-                f"the checkpoint {path} does not fit the model: {key} is {tuple(weights[key].shape)} in the file "
-                f"but {tuple(value.shape)} in the model"
-            )
-    extra = [key for key in weights if key not in wanted]
-    if extra:
-        raise InputError(f"the checkpoint {path} does not fit the model: the model has no {extra[0]}")
-    module.load_state_dict(weights, strict=False)
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:

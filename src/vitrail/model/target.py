@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -72,6 +73,8 @@ def resolve(view: View, target: TargetLike, images: int) -> tuple[View, Target |
         return _likeness_view(view, target), Target(torch.zeros(images, dtype=torch.long))
     if callable(target) and not isinstance(target, Tensor):
         return view, Target(None, target)
+    if isinstance(target, np.ndarray | np.integer):
+        target = torch.as_tensor(target)
     entries = _entries(target, images)
     prompts = [e for e in dict.fromkeys(entries) if isinstance(e, str) and _lookup(view, e) is None]
     if prompts and isinstance(view.model, ZeroShot):
@@ -136,7 +139,7 @@ def _prompted(view: View, model: ZeroShot, prompts: list[str]) -> View:
 def _beside(view: View, model: nn.Module, classes: tuple[str, ...]) -> View:
     """A view of another model made from the same parts."""
     other = View(model, name=view.name, preprocess=view.preprocess, classes=classes)
-    other.precision = view.precision
+    other.precision, other._lock = view.precision, view._lock
     return other
 
 

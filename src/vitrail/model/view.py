@@ -4,18 +4,22 @@ import hashlib
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, Literal, get_args
+from typing import Any, get_args
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from vitrail.errors import InputError
-from vitrail.model import anatomy
+from vitrail.model import anatomy, removal
 from vitrail.model.anatomy import Blocks, Features, Layout, Readout
 from vitrail.model.inputs import Preprocess
 from vitrail.model.rules import TRUE, Rule
 from vitrail.model.tap import Tap, tapped
 from vitrail.model.trace import Meter, Need, Precision, Trace
+
+_LOCKS: WeakKeyDictionary[nn.Module, threading.RLock] = WeakKeyDictionary()
+"""One lock a model: its views take turns, whatever threads they run in."""
 
 
 class View:
@@ -42,7 +46,7 @@ class View:
         self.classes = None if classes is None else tuple(classes)
         self.precision: Precision = "fp32"
         self.meter = Meter()
-        self._lock = threading.RLock()
+        self._lock = _LOCKS.setdefault(model, threading.RLock())
         self._depth = 0
         self._layouts: dict[tuple[int, int], Layout] = {}
         self._gathers: bool | None = None
@@ -138,7 +142,7 @@ class View:
             if self._depth == 0:
                 device = self.device
                 stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
-                stack.enter_context(torch.inference_mode(False))
+                stack.enter_context(torch.inference_mode(False))  # gradients are possible inside, also under no_grad
                 if self.precision != "fp32":
                     dtype = torch.bfloat16 if self.precision == "bf16" else torch.float16
                     stack.enter_context(torch.autocast(device.type, dtype))
@@ -293,57 +297,13 @@ class View:
 
     # ------------------------------------------------------------------------------------------------- hiding tokens
 
-    def respond(
-        self, tokens: Tensor, keep: Tensor, layout: Layout, form: Literal["gather", "mask"] | None = None
-    ) -> Tensor:
-        """The logits when only some patches are left; prefix tokens always stay.
-
-        Args:
-            tokens: (B, T, D) from `embed`.
-            keep: (B, N) boolean, True for the patches that stay.
-            layout: The layout the tokens were embedded with.
-            form: ``gather`` drops the tokens (fast), ``mask`` hides their keys from attention (works with position
-                biases and rotary embeddings too). The default is the fastest one the model can serve.
-        """
-        if keep.shape != (len(tokens), layout.patches) or keep.dtype != torch.bool:
-            raise InputError(
-                f"keep must be a boolean ({len(tokens)}, {layout.patches}) tensor, "
-                f"but a {keep.dtype} {tuple(keep.shape)} tensor was given"
-            )
-        stays = torch.cat([keep.new_ones(len(keep), layout.prefix), keep], 1)
-        counts = stays.sum(1)
-        fewest = layout.prefix if not self.readout.patches and self.readout.prefix else layout.prefix + 1
-        if int(counts.min()) < max(fewest, 1):
-            raise InputError(f"{self.name} pools over its patches: at least one patch must be kept for every image")
-        form = form or ("gather" if self._can_gather(tokens[:1], layout) else "mask")
-        self.meter.forwards += len(tokens)
-        if form == "mask":
-            with Tap(hidden=~stays):
-                tokens = self.encode(tokens, layout)[-1]
-        logits = torch.empty(len(tokens), self.num_classes, device=tokens.device, dtype=torch.float32)
-        for count in counts.unique().tolist():
-            rows = (counts == count).nonzero().squeeze(1)
-            index = stays[rows].nonzero()[:, 1].view(len(rows), count, 1)
-            left = tokens[rows].gather(1, index.expand(-1, -1, tokens.shape[-1]))
-            if form == "gather":
-                left = self.encode(left, layout)[-1]
-            logits[rows] = self.head(left, layout).float()
-        return logits
-
-    def _can_gather(self, token: Tensor, layout: Layout) -> bool:
-        """Whether the blocks do not mind missing tokens: tried once, against the masked form."""
-        if self._gathers is None:
-            keep = torch.arange(layout.patches, device=token.device)[None] % 2 == 0
-            with torch.no_grad():
-                masked = self.respond(token, keep, layout, "mask")
-                try:
-                    gathered = self.respond(token, keep, layout, "gather")
-                except (AssertionError, IndexError, RuntimeError, ValueError):
-                    self._gathers = False
-                else:
-                    tolerance = 1e-3 if self.precision == "fp32" and self.dtype == torch.float32 else 5e-2
-                    self._gathers = bool(torch.allclose(gathered, masked, tolerance, tolerance))
-        return self._gathers
+    def respond(self, tokens: Tensor, keep: Tensor, layout: Layout, form: removal.Form | None = None) -> Tensor:
+        """The logits when only some patches are left: see `removal.respond`."""
+        if form is None:
+            if self._gathers is None:
+                self._gathers = removal.can_gather(self, tokens[:1], layout)
+            form = "gather" if self._gathers else "mask"
+        return removal.respond(self, tokens, keep, layout, form)
 
     # ------------------------------------------------------------------------------------------------- inspection
 
