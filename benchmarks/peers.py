@@ -1,6 +1,6 @@
 """Speed beside the peers: both sides in one run, on the same model and images, equal results checked first.
 
-    python benchmarks/peers.py [--device cpu|cuda] [--batch 8] [--repeats 5]
+    python benchmarks/peers.py [--device cpu|cuda] [--batch 8] [--repeats 9]
 
 Captum's Saliency, InputXGradient and IntegratedGradients, and pytorch-grad-cam's GradCAM, against vitrail's, on
 ViT-tiny/16 at 224 pixels with random weights (speed does not depend on them).
@@ -21,19 +21,19 @@ from vitrail.model import load
 STEPS = 16
 
 
-def median_seconds(call: Callable[[], Tensor], repeats: int, device: str) -> float:
-    """Median wall time, after one warm-up call."""
-    call()
-    times = []
+def median_seconds(calls: list[Callable[[], Tensor]], repeats: int, device: str) -> list[float]:
+    """Median wall time of each call. They take turns, so that a busy moment of the machine hits all alike."""
+    times: list[list[float]] = [[] for _ in calls]
     for _ in range(repeats):
-        if device != "cpu":
-            torch.cuda.synchronize()
-        start = time.perf_counter()
-        call()
-        if device != "cpu":
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+        for call, taken in zip(calls, times):
+            if device != "cpu":
+                torch.cuda.synchronize()
+            start = time.perf_counter()
+            call()
+            if device != "cpu":
+                torch.cuda.synchronize()
+            taken.append(time.perf_counter() - start)
+    return [statistics.median(taken) for taken in times]
 
 
 def peers(model: torch.nn.Module, images: Tensor, targets: list[int]) -> dict[str, Callable[[], Tensor]]:
@@ -67,7 +67,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--device", default="cpu")
     options.add_argument("--batch", type=int, default=8)
-    options.add_argument("--repeats", type=int, default=5)
+    options.add_argument("--repeats", type=int, default=9)
     given = options.parse_args()
     torch.manual_seed(0)
     model = timm.create_model("vit_tiny_patch16_224", pretrained=False).eval().to(given.device)
@@ -86,8 +86,7 @@ def main() -> None:
         if theirs.shape == mine.shape:  # Grad-CAM's peer scales and enlarges its maps; the tests compare those
             error = float((theirs - mine).norm() / theirs.norm())
             assert error < 1e-3, f"{spec} and its peer disagree: {error:.1e}"
-        slow = median_seconds(peer, given.repeats, given.device) / given.batch * 1e3
-        fast = median_seconds(ours, given.repeats, given.device) / given.batch * 1e3
+        slow, fast = (t / given.batch * 1e3 for t in median_seconds([peer, ours], given.repeats, given.device))
         print(f"{spec:14}{slow:15.2f}{fast:15.2f}{slow / fast:8.2f}", flush=True)
 
 

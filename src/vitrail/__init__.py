@@ -1,7 +1,9 @@
 """vitrail: see what an image classifier looks at.
 
 >>> import vitrail
->>> vitrail.explain("demo", "picture.png", method="genatt").save("out")
+>>> picture = vitrail.scenes.make(7).pil
+>>> vitrail.explain("demo", picture, method="genatt").maps.shape
+torch.Size([1, 12, 12])
 """
 
 import importlib

@@ -40,7 +40,9 @@ def explain(
         progress: Show a progress bar.
 
     Example:
-        >>> vitrail.explain("demo", "cat.png", "genatt")
+        >>> from vitrail import scenes
+        >>> explain("demo", scenes.make(7, classes=["whale"]).pil, "ig(steps=4)").explained(0)
+        'whale'
     """
     view = load(model)
     sources = sources_of(images)

@@ -144,7 +144,9 @@ class Method(ABC):
             (B, rows, columns) float32, on the inputs' device.
 
         Example:
-            >>> Saliency().attribute(model, inputs, target=207)
+            >>> from vitrail.method import Saliency
+            >>> Saliency().attribute("demo", torch.zeros(2, 3, 144, 144), target=3).shape
+            torch.Size([2, 144, 144])
         """
         from vitrail.model import load
 

@@ -18,6 +18,7 @@ def parse(spec: str | Method) -> Method:
 
     Example:
         >>> parse("ig(steps=20)")
+        IntegratedGradients(steps=20, gradient='true')
     """
     if isinstance(spec, Method):
         return spec

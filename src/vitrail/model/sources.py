@@ -43,7 +43,8 @@ def load(
         pretrained: Fetch the published weights when no checkpoint is given.
 
     Example:
-        >>> vitrail.load("timm/deit_tiny_patch16_224", checkpoint="deit_tiny.safetensors")
+        >>> load("timm/vit_tiny_patch16_224", pretrained=False).grid
+        (14, 14)
     """
     if isinstance(model, View):
         return model

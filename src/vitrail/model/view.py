@@ -228,7 +228,7 @@ class View:
             images: (B, 3, H, W).
             rule: The backward rule.
             attention: Keep every block's attention probabilities.
-            pixels: Reach back to the pixels; otherwise the graph begins at the tokens.
+            pixels: Reach back to the pixels: the model runs in one go, and no states are kept.
             start: The block whose input tokens the graph begins at: what lies before it costs no memory.
         """
         images = images.detach().to(self.device, self.dtype)
@@ -237,17 +237,15 @@ class View:
         with self.still(), torch.enable_grad(), _caught(self._entry(), caught):
             if pixels or self.blocks is None:
                 images = images.clone().requires_grad_()
-            if self.blocks is None:
                 with self._taking(images.shape[2:]), tapped(rule, attention) as seen:
                     logits = logits_of(self.model(images))
                 return Trace(images, logits, caught[-1] if caught else images, [], seen, None)
             layout = self.layout((images.shape[-2], images.shape[-1]))
-            with torch.set_grad_enabled(pixels):
-                with tapped(rule, False):
-                    tokens = self.embed(images)
+            with torch.no_grad():
+                tokens = self.embed(images)
                 with tapped(rule, attention) as seen:
                     early = self.encode(tokens, layout, stop=start)
-            tokens = early.pop() if pixels else early.pop().requires_grad_()
+            tokens = early.pop().requires_grad_()
             with tapped(rule, attention) as later:
                 states = early + self.encode(tokens, layout, start=start)
             with tapped(rule, attention and self.readout.attention) as pool:
