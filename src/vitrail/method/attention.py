@@ -5,90 +5,152 @@ mean over patch rows on average-pooled models, and the pool's own attention wher
 """
 
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
+import torch
 from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.method.base import RULES, Batch, Gradient, Method, register
+from vitrail.method.layered import Layered, Mixing, check_start
 from vitrail.model import Need, View
 
 
 @register("raw_attention", family="attention", paper="Vaswani et al. 2017", cost="1 forward", needs=(Need.ATTENTION,))
 @dataclass(frozen=True)
-class RawAttention(Method):
+class RawAttention(Mixing):
     """What one layer's heads attend to on average, as the head reads it. The same for every class.
 
     Attributes:
         layer: The block, counted from 0, or from the end when negative.
     """
 
+    identity: ClassVar[bool] = True
+    normalise: ClassVar[bool] = True
     layer: int = -1
+
+    def matrices(self, view: View, batch: Batch, start: int) -> tuple[list[Tensor], Tensor]:
+        check_start(start, view)
+        trace = view.trace(batch.images, attention=True, start=view.depth)  # no gradient, no graph
+        batch.score(trace.logits)
+        matrices = [attention.detach().float().mean(1) for attention in trace.attention[start:]]
+        return matrices, view.readout_weights(trace, view.layout(batch.size))
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         if not -view.depth <= self.layer < view.depth:
             raise InputError(f"layer {self.layer} does not exist: {view.name} has {view.depth} blocks")
-        trace = view.trace(batch.images, attention=True, start=view.depth)  # no gradient, no graph
-        batch.score(trace.logits)
-        attention = trace.attention[self.layer].detach().float().mean(1)
-        layout = view.layout(batch.size)
-        row = view.readout_weights(trace, layout)
-        return view.patch_map((row[:, None] @ attention)[:, 0], layout)
-
-
-@register("rollout", family="attention", paper="Abnar and Zuidema 2020", cost="1 forward", needs=(Need.ATTENTION,))
-@dataclass(frozen=True)
-class Rollout(Method):
-    """Attention and skip connection of every layer multiplied up, rows summing to one. The same for every class.
-
-    Attributes:
-        start: The first block taken in.
-    """
-
-    start: int = 0
-
-    def maps(self, view: View, batch: Batch) -> Tensor:
-        check_start(self.start, view)
-        trace = view.trace(batch.images, attention=True, start=view.depth)  # no gradient, no graph
-        batch.score(trace.logits)
-        layout = view.layout(batch.size)
-        row = view.readout_weights(trace, layout)
-        # Only one row of the product is wanted: multiply a vector through, last layer first.
-        for attention in reversed(trace.attention[self.start :]):
-            mixing = attention.detach().float().mean(1)
-            total = mixing.sum(-1) + 1
-            row = ((row / total)[:, None] @ mixing)[:, 0] + row / total
-        return view.patch_map(row, layout)
+        return view.patch_map(self.layers(view, batch, 0)[self.layer], view.layout(batch.size))
 
 
 @register(
     "genatt", family="attention", paper="Chefer et al. 2021b", cost="1 forward, 1 backward", needs=(Need.ATTENTION,)
 )
 @dataclass(frozen=True)
-class GenAtt(Method):
+class GenAtt(Mixing):
     """Attention times its gradient, positive part, rolled out with the skip connections.
 
     Attributes:
         start: The first block taken in.
+        heads: Take the positive part of every head before their mean (``clamp_mean``), or of the mean (``mean_clamp``,
+            as the comparison code of Bi-Attn does).
         gradient: The model's own gradient, or the frozen one.
     """
 
+    identity: ClassVar[bool] = True
+    normalise: ClassVar[bool] = False
     start: int = 0
+    heads: Literal["clamp_mean", "mean_clamp"] = "clamp_mean"
     gradient: Gradient = "true"
 
-    def maps(self, view: View, batch: Batch) -> Tensor:
-        check_start(self.start, view)
-        trace = view.trace(batch.images, attention=True, rule=RULES[self.gradient], start=self.start)
-        layers = trace.attention[self.start :]
+    def matrices(self, view: View, batch: Batch, start: int) -> tuple[list[Tensor], Tensor]:
+        check_start(start, view)
+        trace = view.trace(batch.images, attention=True, rule=RULES[self.gradient], start=start)
+        layers = trace.attention[start:]
         gradients = view.gradient(batch.score(trace.logits), layers)
-        layout = view.layout(batch.size)
-        row = view.readout_weights(trace, layout)
-        for attention, gradient in zip(reversed(layers), reversed(gradients)):
-            relevance = (attention.detach() * gradient).relu().float().mean(1)
-            row = row + (row[:, None] @ relevance)[:, 0]
-        return view.patch_map(row, layout)
+        products = (attention.detach().float() * gradient.float() for attention, gradient in zip(layers, gradients))
+        clamp_first = self.heads == "clamp_mean"
+        matrices = [p.relu().mean(1) if clamp_first else p.mean(1).relu() for p in products]
+        return matrices, view.readout_weights(trace, view.layout(batch.size))
+
+    def maps(self, view: View, batch: Batch) -> Tensor:
+        return view.patch_map(self.rolled(view, batch, self.start), view.layout(batch.size))
 
 
-def check_start(start: int, view: View) -> None:
-    """Refuse a start layer the model does not have."""
-    if not 0 <= start < view.depth:
-        raise InputError(f"the start layer must be 0 to {view.depth - 1} on {view.name}, but {start} was given")
+@register("rollout", family="attention", paper="Abnar and Zuidema 2020", cost="as the base", needs=(Need.ATTENTION,))
+@dataclass(frozen=True)
+class Rollout(Method):
+    """A method's layer matrices multiplied up, with the skip connections and row sums its paper gives it.
+
+    With raw attention, the default, this is attention rollout, the same for every class.
+
+    Attributes:
+        base: What is rolled out: a method with a (to, from) matrix at every layer.
+        start: The first block taken in.
+    """
+
+    base: Mixing = RawAttention()
+    start: int = 0
+
+    def __post_init__(self) -> None:
+        check_kind("rollout", self.base, Mixing, "a matrix")
+
+    def maps(self, view: View, batch: Batch) -> Tensor:
+        return view.patch_map(self.base.rolled(view, batch, self.start), view.layout(batch.size))
+
+
+@register(
+    "grad_rollout", family="attention", paper="Gildenblat 2020", cost="1 forward, 1 backward", needs=(Need.ATTENTION,)
+)
+@dataclass(frozen=True)
+class GradRollout(GenAtt):
+    """The heads' mean of attention x gradient, its positive part rolled out with rows summing to one."""
+
+    normalise: ClassVar[bool] = True
+    heads: Literal["clamp_mean", "mean_clamp"] = "mean_clamp"
+
+
+@register(
+    "att_ixg", family="attention", paper="Qiang et al. 2022", cost="1 forward, 1 backward", needs=(Need.ATTENTION,)
+)
+@dataclass(frozen=True)
+class AttIxG(Layered):
+    """The attention a token receives in a block times its input x gradient behind that block.
+
+    Attributes:
+        layer: The block whose attention is read by the method alone; the last one has no patch gradients behind it.
+        compat: ``paper`` takes tokens behind the block (the last block drops out), ``authors`` those in front of it.
+        gradient: The model's own gradient, or the frozen one.
+    """
+
+    layer: int = -2
+    compat: Literal["paper", "authors"] = "paper"
+    gradient: Gradient = "true"
+
+    def layers(self, view: View, batch: Batch, start: int) -> Tensor:
+        check_start(start, view)
+        trace = view.trace(batch.images, attention=True, rule=RULES[self.gradient], start=start)
+        behind = self.compat == "paper"
+        states = trace.states[start + 1 : -1] if behind else trace.states[start:-1]
+        gradients = view.gradient(batch.score(trace.logits), states)
+        received = [attention.detach().float().mean((1, 2)) for attention in trace.attention[start:]]
+        return torch.stack(
+            [
+                attended * (state.detach().float() * gradient.float()).sum(-1)
+                for attended, state, gradient in zip(received, states, gradients)
+            ]
+        )
+
+    def maps(self, view: View, batch: Batch) -> Tensor:
+        found = self.layers(view, batch, 0)
+        layer = min(self.layer % view.depth, len(found) - 1)
+        return view.patch_map(found[layer], view.layout(batch.size))
+
+
+def check_kind(name: str, base: Method, kind: type, what: str) -> None:
+    """Refuse a base method that lacks what a composition builds on, and name some that have it."""
+    if isinstance(base, kind):
+        return
+    from vitrail.method.base import METHODS
+
+    able = [other for other, cls in sorted(METHODS.items()) if issubclass(cls, kind)]
+    raise InputError(f"{name} needs a method with {what} at every layer, which {base.id} is not; use {', '.join(able)}")

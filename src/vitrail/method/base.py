@@ -76,6 +76,12 @@ class Batch:
         key = int(self._keys[i]) ^ (seed * 0x9E3779B97F4A7C15)
         return torch.Generator().manual_seed(key & 0x7FFFFFFFFFFFFFFF)
 
+    def aimed(self, target: Target) -> "Batch":
+        """The very same images, explained for another target."""
+        other = Batch(self.images, target, self._keys)
+        other.logits = self.logits
+        return other
+
     def beside(self, images: Tensor) -> "Batch":
         """Changed copies of the same images: same target, same random numbers."""
         if self._keys is None:

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from vitrail.method.attention import check_start
-from vitrail.method.base import Batch, Method, register
+from vitrail.method.base import Batch, register
+from vitrail.method.layered import Layered, states_and_gradients
 from vitrail.model import FROZEN, Need, View
 
 
@@ -17,12 +18,12 @@ from vitrail.model import FROZEN, Need, View
     needs=(Need.TOKENS,),
 )
 @dataclass(frozen=True)
-class DecompX(Method):
+class DecompX(Layered):
     """Each token's vector carried to the logit (without biases).
 
     The published code carries a (tokens x tokens x channels) tensor through every layer. With attention, normalisers
     and gates held constant the network is affine in its tokens, so the same numbers are input x gradient under that
-    rule: one forward and one backward pass.
+    rule: one forward and one backward pass, for every start layer at once.
 
     Attributes:
         start: The block whose input tokens are decomposed.
@@ -30,9 +31,9 @@ class DecompX(Method):
 
     start: int = 0
 
+    def layers(self, view: View, batch: Batch, start: int) -> Tensor:
+        states, gradients = states_and_gradients(view, batch, start, FROZEN)
+        return torch.stack([(x * g).sum(-1) for x, g in zip(states[:-1], gradients[:-1])])
+
     def maps(self, view: View, batch: Batch) -> Tensor:
-        check_start(self.start, view)
-        trace = view.trace(batch.images, rule=FROZEN, start=self.start)
-        state = trace.states[self.start]
-        (gradient,) = view.gradient(batch.score(trace.logits), [state])
-        return view.patch_map((state.detach() * gradient).float().sum(-1), view.layout(batch.size))
+        return view.patch_map(self.layers(view, batch, self.start)[0], view.layout(batch.size))

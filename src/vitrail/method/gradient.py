@@ -9,6 +9,7 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.method.base import RULES, Batch, Gradient, Method, register
+from vitrail.method.layered import Layered, states_and_gradients
 from vitrail.model import Target, View
 
 COPIES_AT_ONCE = 32
@@ -23,7 +24,7 @@ def pixel_gradient(view: View, batch: Batch, gradient: Gradient) -> Tensor:
 
 @register("saliency", family="gradient", paper="Simonyan et al. 2014", cost="1 forward, 1 backward")
 @dataclass(frozen=True)
-class Saliency(Method):
+class Saliency(Layered):
     """How strongly each pixel moves the score: the gradient, its channels added up.
 
     Attributes:
@@ -36,15 +37,21 @@ class Saliency(Method):
     gradient: Gradient = "true"
 
     def maps(self, view: View, batch: Batch) -> Tensor:
-        gradient = pixel_gradient(view, batch, self.gradient)
+        return self._reduced(pixel_gradient(view, batch, self.gradient), 1)
+
+    def layers(self, view: View, batch: Batch, start: int) -> Tensor:
+        _, gradients = states_and_gradients(view, batch, start, RULES[self.gradient])
+        return torch.stack([self._reduced(gradient, -1) for gradient in gradients[:-1]])
+
+    def _reduced(self, gradient: Tensor, channels: int) -> Tensor:
         if self.reduce == "norm2":
-            return gradient.square().sum(1).sqrt()
-        return (gradient.abs() if self.reduce == "abs" else gradient).sum(1)
+            return gradient.square().sum(channels).sqrt()
+        return (gradient.abs() if self.reduce == "abs" else gradient).sum(channels)
 
 
 @register("ixg", family="gradient", paper="Shrikumar et al. 2016", cost="1 forward, 1 backward")
 @dataclass(frozen=True)
-class InputXGradient(Method):
+class InputXGradient(Layered):
     """Input times gradient, its channels added up.
 
     Attributes:
@@ -56,6 +63,10 @@ class InputXGradient(Method):
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         return (batch.images.float() * pixel_gradient(view, batch, self.gradient)).sum(1)
+
+    def layers(self, view: View, batch: Batch, start: int) -> Tensor:
+        states, gradients = states_and_gradients(view, batch, start, RULES[self.gradient])
+        return torch.stack([(x * g).sum(-1) for x, g in zip(states[:-1], gradients[:-1])])
 
 
 @register("ig", family="gradient", paper="Sundararajan et al. 2017", cost="steps forwards and backwards, 1 forward")

@@ -32,6 +32,7 @@ class Visit:
     end: int = -1
     output: Any = None
     attention: list[torch.Size] = field(default_factory=list)
+    attended: int = -1  # the moment of its last attention call
 
     @property
     def result(self) -> Any:
@@ -57,12 +58,14 @@ class Blocks:
         tuples: Whether each block returns a tuple, as some Hugging Face models' do.
         attention: Whether every block shows attention between all its tokens.
         entry: The first normalisation of the last block, where Grad-CAM is usually read on a ViT.
+        projections: Each block's linear layer behind the attention, which mixes the heads' values; None if not found.
     """
 
     modules: tuple[nn.Module, ...]
     tuples: tuple[bool, ...]
     attention: bool
     entry: nn.Module
+    projections: tuple[nn.Linear | None, ...]
 
 
 @dataclass(frozen=True)
@@ -104,9 +107,10 @@ class Features:
 class _Witness(Tap):
     """Tells every running visit the shape of each attention call, and keeps nothing."""
 
-    def __init__(self, running: list[Visit]) -> None:
+    def __init__(self, running: list[Visit], clock: Iterator[int]) -> None:
         super().__init__(read=True)
         self.running = running
+        self.clock = clock
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -117,8 +121,10 @@ class _Witness(Tap):
             return func(*args, **(kwargs or {}))
 
     def keep(self, probabilities: Tensor) -> Tensor:
+        now = next(self.clock)
         for visit in self.running:
             visit.attention.append(probabilities.shape)
+            visit.attended = now
         return probabilities
 
 
@@ -130,7 +136,7 @@ def watch(model: nn.Module, image: Tensor) -> list[Visit]:
 
     def before(name: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            visit = Visit(name, module, next(clock), args, kwargs)
+            visit = Visit(name, module, next(clock), (*map(_shape_of, args[:1]), *args[1:]), kwargs)
             visits.append(visit)
             running.append(visit)
 
@@ -138,7 +144,8 @@ def watch(model: nn.Module, image: Tensor) -> list[Visit]:
 
     def after(_: nn.Module, __: tuple[Any, ...], ___: dict[str, Any], output: Any) -> None:
         visit = running.pop()
-        visit.end, visit.output = next(clock), output
+        visit.end = next(clock)
+        visit.output = tuple(map(_shape_of, output)) if isinstance(output, tuple) else _shape_of(output)
 
     handles: list[Any] = []
     try:
@@ -146,12 +153,17 @@ def watch(model: nn.Module, image: Tensor) -> list[Visit]:
             if name:
                 handles.append(module.register_forward_pre_hook(before(name), with_kwargs=True))
                 handles.append(module.register_forward_hook(after, with_kwargs=True))
-        with torch.no_grad(), _Witness(running):
+        with torch.no_grad(), _Witness(running, clock):
             model(image)
     finally:
         for handle in handles:
             handle.remove()
     return visits
+
+
+def _shape_of(value: Any) -> Any:
+    """A tensor without its numbers: only shapes are looked at, and a large model's activations are many."""
+    return value.to("meta") if isinstance(value, Tensor) else value
 
 
 def find_blocks(visits: Sequence[Visit]) -> Blocks | None:
@@ -185,7 +197,20 @@ def find_blocks(visits: Sequence[Visit]) -> Blocks | None:
         tuples=tuple(isinstance(visit.output, tuple) for visit in chain),
         attention=all(len(visit.attention) == 1 for visit in chain),
         entry=entry,
+        projections=tuple(_projection(visits, block) for block in chain),
     )
+
+
+def _projection(visits: Sequence[Visit], block: Visit) -> nn.Linear | None:
+    """The first linear layer that runs after a block's attention."""
+    for visit in visits:
+        if not block.start < visit.start < block.end:
+            continue
+        if isinstance(visit.module, nn.MultiheadAttention):
+            return visit.module.out_proj
+        if visit.start > block.attended and isinstance(visit.module, nn.Linear):
+            return visit.module
+    return None
 
 
 def find_layout(visits: Sequence[Visit], blocks: Blocks, size: tuple[int, int]) -> Layout | None:

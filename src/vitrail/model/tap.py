@@ -6,7 +6,7 @@ Fused attention is computed openly there, so its probabilities can be kept, with
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -25,7 +25,8 @@ class Tap(TorchFunctionMode):
 
     Args:
         rule: The backward rule (`rules.TRUE` or `rules.FROZEN`).
-        read: Keep the attention probabilities in `attention`, one (batch, heads, queries, keys) tensor a call.
+        read: Keep the attention probabilities in `attention`, one (batch, heads, queries, keys) tensor a call, and the
+            (batch, heads, keys, channels) vectors they mix in `values` (not where a model writes its softmax by hand).
         hidden: (batch, tokens) boolean, True where a key is hidden from every query.
     """
 
@@ -35,6 +36,7 @@ class Tap(TorchFunctionMode):
         self.read = read
         self.hidden = hidden
         self.attention: list[Tensor] = []
+        self.values: list[Tensor] = []
         self._open = read or rule is not TRUE
 
     def __torch_function__(
@@ -100,6 +102,8 @@ class Tap(TorchFunctionMode):
             groups = query.shape[-3] // key.shape[-3]
             key, value = key.repeat_interleave(groups, -3), value.repeat_interleave(groups, -3)
         scores = query @ key.transpose(-2, -1) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale) + bias
+        if self.read:
+            self.values.append(value)
         return self.keep(scores.softmax(-1)).to(value.dtype) @ value
 
     def _multi_head_attention(
@@ -174,13 +178,11 @@ class Tap(TorchFunctionMode):
 
 
 @contextmanager
-def tapped(rule: Rule, read: bool) -> Iterator[list[Tensor]]:
-    """Run under a `Tap` and get the attention it reads; where nothing is asked of it, the model runs undisturbed."""
-    if rule is TRUE and not read:
-        yield []
-        return
-    with Tap(rule=rule, read=read) as tap:
-        yield tap.attention
+def tapped(rule: Rule, read: bool) -> Iterator[Tap]:
+    """Run under a `Tap`; where nothing is asked of it, the model runs undisturbed."""
+    tap = Tap(rule=rule, read=read)
+    with tap if read or rule is not TRUE else nullcontext():
+        yield tap
 
 
 def _blocked(where: Tensor, dtype: torch.dtype) -> Tensor:

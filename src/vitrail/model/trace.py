@@ -28,6 +28,7 @@ class Trace:
         entry: The tensor Grad-CAM reads: (B, T, D) tokens, or a feature map in the model's own axis order.
         states: The L + 1 token tensors (B, T, D): the input of every block, then the output of the last.
         attention: One (B, heads, T, T) tensor a block, when asked for.
+        values: One (B, heads, T, channels) tensor a block, what its attention mixes, when attention was asked for.
         pool: The attention pool's (B, heads, queries, T) probabilities, where the model has one.
     """
 
@@ -36,6 +37,7 @@ class Trace:
     entry: Tensor
     states: list[Tensor]
     attention: list[Tensor]
+    values: list[Tensor]
     pool: Tensor | None
 
 

@@ -50,6 +50,7 @@ class View:
         self._depth = 0
         self._layouts: dict[tuple[int, int], Layout] = {}
         self._gathers: bool | None = None
+        self._memory: dict[tuple[Any, ...], tuple[Tensor, Trace]] | None = None
         self._fingerprint: tuple[object, str] = (None, "")
         with self.still():
             self._inspect()
@@ -172,6 +173,16 @@ class View:
             finally:
                 self.precision = before
 
+    @contextmanager
+    def remembering(self) -> Iterator[None]:
+        """Inside, the same trace of the same images is computed once: several targets share one forward pass."""
+        with self._lock:
+            before, self._memory = self._memory, {} if self._memory is None else self._memory
+            try:
+                yield
+            finally:
+                self._memory = before
+
     # ------------------------------------------------------------------------------------------------- running
 
     def logits(self, images: Tensor) -> Tensor:
@@ -231,7 +242,15 @@ class View:
             pixels: Reach back to the pixels: the model runs in one go, and no states are kept.
             start: The block whose input tokens the graph begins at: what lies before it costs no memory.
         """
-        images = images.detach().to(self.device, self.dtype)
+        key = (id(images), rule.name, attention, pixels, start)
+        if self._memory is not None and key in self._memory:
+            return self._memory[key][1]
+        trace = self._trace(images.detach().to(self.device, self.dtype), rule, attention, pixels, start)
+        if self._memory is not None:
+            self._memory[key] = (images, trace)  # with the images, so that their id stays theirs
+        return trace
+
+    def _trace(self, images: Tensor, rule: Rule, attention: bool, pixels: bool, start: int) -> Trace:
         self.meter.forwards += len(images)
         caught: list[Tensor] = []
         with self.still(), torch.enable_grad(), _caught(self._entry(), caught):
@@ -239,7 +258,7 @@ class View:
                 images = images.clone().requires_grad_()
                 with self._taking(images.shape[2:]), tapped(rule, attention) as seen:
                     logits = logits_of(self.model(images))
-                return Trace(images, logits, caught[-1] if caught else images, [], seen, None)
+                return Trace(images, logits, caught[-1] if caught else images, [], seen.attention, seen.values, None)
             layout = self.layout((images.shape[-2], images.shape[-1]))
             with torch.no_grad():
                 tokens = self.embed(images)
@@ -250,7 +269,15 @@ class View:
                 states = early + self.encode(tokens, layout, start=start)
             with tapped(rule, attention and self.readout.attention) as pool:
                 logits = self.head(states[-1], layout)
-            return Trace(images, logits, caught[-1], states, seen + later, pool[-1] if pool else None)
+            return Trace(
+                images,
+                logits,
+                caught[-1],
+                states,
+                seen.attention + later.attention,
+                seen.values + later.values,
+                pool.attention[-1] if pool.attention else None,
+            )
 
     def gradient(self, scores: Tensor, inputs: Sequence[Tensor], *, again: bool = False) -> list[Tensor]:
         """The gradient of each image's score with respect to each tensor (zeros where it has no influence).
@@ -261,6 +288,7 @@ class View:
             again: Keep the graph for another call.
         """
         self.meter.backwards += len(scores)
+        again = again or self._memory is not None
         found = torch.autograd.grad(scores.sum(), list(inputs), retain_graph=again, allow_unused=True)
         return [torch.zeros_like(x) if g is None else g.detach() for x, g in zip(inputs, found)]
 

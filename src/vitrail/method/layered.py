@@ -1,0 +1,72 @@
+"""Methods that speak at every layer: what PLUS, SkipPLUS and rollout are built from."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from vitrail.errors import InputError
+from vitrail.method.base import Batch, Method
+from vitrail.model import Rule, View
+
+
+def check_start(start: int, view: View) -> None:
+    """Refuse a start layer the model does not have."""
+    if not 0 <= start < view.depth:
+        raise InputError(f"the start layer must be 0 to {view.depth - 1} on {view.name}, but {start} was given")
+
+
+def states_and_gradients(view: View, batch: Batch, start: int, rule: Rule) -> tuple[list[Tensor], list[Tensor]]:
+    """The (B, T, D) tokens from block ``start``'s input to the last block's output, and their gradients."""
+    check_start(start, view)
+    trace = view.trace(batch.images, rule=rule, start=start)
+    states = trace.states[start:]
+    gradients = view.gradient(batch.score(trace.logits), states)
+    return [state.detach().float() for state in states], [gradient.float() for gradient in gradients]
+
+
+@dataclass(frozen=True)
+class Layered(Method):
+    """A method with a value for every token at every layer, all read from one pass."""
+
+    @abstractmethod
+    def layers(self, view: View, batch: Batch, start: int) -> Tensor:
+        """(layers, B, T): the token values of the blocks from ``start`` on; A(f_l)(x_l) in the notation of PLUS."""
+
+    def accumulate(self, view: View, batch: Batch, start: int) -> Tensor:
+        """(B, T): the sum PLUS takes over the blocks from ``start`` on, no layer normalised."""
+        return self.layers(view, batch, start).sum(0)
+
+
+@dataclass(frozen=True)
+class Mixing(Layered):
+    """A method with a (to, from) matrix for every layer: what each token took from each other one.
+
+    Attributes:
+        identity: Whether rollout must add the skip connection, because the matrix does not hold it.
+        normalise: Whether rollout makes the rows sum to one.
+    """
+
+    identity: ClassVar[bool]
+    normalise: ClassVar[bool]
+
+    @abstractmethod
+    def matrices(self, view: View, batch: Batch, start: int) -> tuple[list[Tensor], Tensor]:
+        """One (B, T, T) float32 matrix for each block from ``start`` on, and the readout's (B, T) row."""
+
+    def layers(self, view: View, batch: Batch, start: int) -> Tensor:
+        matrices, row = self.matrices(view, batch, start)
+        return torch.stack([(row[:, None] @ matrix)[:, 0] for matrix in matrices])
+
+    def rolled(self, view: View, batch: Batch, start: int) -> Tensor:
+        """(B, T): the readout's row of the product over the layers."""
+        matrices, row = self.matrices(view, batch, start)
+        # Only one row of the product is wanted: multiply a vector through, last layer first.
+        for matrix in reversed(matrices):
+            if self.normalise:
+                row = row / (matrix.sum(-1) + float(self.identity))
+            taken = (row[:, None] @ matrix)[:, 0]
+            row = taken + row if self.identity else taken
+        return row

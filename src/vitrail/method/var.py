@@ -1,0 +1,105 @@
+"""VAR: attributions as distributions over classes; what speaks for others as much as for the target goes."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from vitrail.errors import InputError
+from vitrail.method.base import Batch, Method, register
+from vitrail.method.plus import SkipPlus
+from vitrail.model import Target, View
+
+
+@register(
+    "var",
+    family="composition",
+    paper="Now you see Me! (VAR), under review",
+    cost="1 x the base's forward, K x its backward",
+    needs=(),
+)
+@dataclass(frozen=True)
+class VAR(Method):
+    """The base map where the target's share of the attributions is above chance, weighted by that share.
+
+    At every place the K class maps are turned into distributions over the classes, one for each temperature, and
+    averaged. The target's map is multiplied by its share, and set to zero where the share is not above 1 / K.
+
+    Attributes:
+        base: The method whose class maps are compared.
+        classes: Who competes: ``top5+worst`` (the five most probable classes and the least probable one; any number),
+            ``best_worst``, ``all_targets`` (all classes explained in this batch), or class numbers such as ``(3, 7)``.
+            The target always takes part.
+        temperatures: The softmax temperatures that are averaged over.
+        normalise: ``none`` as in the paper; ``joint_absmax`` divides all class maps of an image by their common largest
+            absolute value, ``per_class_absmax`` each by its own.
+    """
+
+    base: Method = SkipPlus()
+    classes: str | tuple[int, ...] = "top5+worst"
+    temperatures: tuple[float, ...] = (1.0, 5.0, 100.0)
+    normalise: Literal["none", "joint_absmax", "per_class_absmax"] = "none"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.classes, str) and not _WORDS.fullmatch(self.classes):
+            raise InputError(
+                f"var's classes must be like top5+worst, top3, best_worst, all_targets or (3, 7), "
+                f"but {self.classes!r} was given"
+            )
+        if not self.temperatures or min(self.temperatures) <= 0:
+            raise InputError(f"var's temperatures must be positive numbers, but {self.temperatures} was given")
+
+    def shape(self, view: View, size: tuple[int, int]) -> tuple[int, int]:
+        return self.base.shape(view, size)
+
+    def maps(self, view: View, batch: Batch) -> Tensor:
+        with view.remembering():
+            heats = [self.base.maps(view, batch)]  # it also tells the clean logits, from which the rivals are chosen
+            target = batch.settle(view)
+            if target.classes is None:
+                raise InputError("var compares classes, so its target must be a class, not a function of the logits")
+            assert batch.logits is not None
+            rivals = competitors(self.classes, batch.logits, target.classes)
+            asked = rivals.clamp_min(0)  # images with fewer rivals ask about class 0 instead, and forget the answer
+            heats += [self.base.maps(view, batch.aimed(Target(column))) for column in asked.T[1:]]
+        takes_part = (rivals >= 0).T.to(heats[0].device)
+        return share(torch.stack(heats).float(), takes_part, self.temperatures, self.normalise)
+
+
+_WORDS = re.compile(r"top(?P<top>[1-9]\d*)(?P<worst>\+worst)?|best_worst|all_targets")
+
+
+def competitors(classes: str | tuple[int, ...], logits: Tensor, target: Tensor) -> Tensor:
+    """(B, K) different class numbers, the target first; -1 where an image has fewer."""
+    count = logits.shape[1]
+    if isinstance(classes, tuple):
+        if not all(0 <= c < count for c in classes):
+            raise InputError(f"var's classes must be 0 to {count - 1}, but {classes} was given")
+        wanted = [list(classes)] * len(logits)
+    elif classes == "all_targets":
+        wanted = [target.unique().tolist()] * len(logits)
+    else:
+        words = _WORDS.fullmatch(classes)
+        assert words is not None
+        best = logits.topk(min(int(words["top"] or 1), count), 1).indices
+        worst = logits.argmin(1, keepdim=True) if words["worst"] or classes == "best_worst" else best[:, :0]
+        wanted = torch.cat([best, worst], 1).tolist()
+    rows = [list(dict.fromkeys([int(first), *others])) for first, others in zip(target, wanted)]
+    most = max(len(row) for row in rows)
+    return torch.tensor([row + [-1] * (most - len(row)) for row in rows])
+
+
+def share(heats: Tensor, takes_part: Tensor, temperatures: tuple[float, ...], normalise: str) -> Tensor:
+    """(K, B, h, w) class maps, the target's first, and (K, B) who takes part -> (B, h, w)."""
+    absent = ~takes_part[:, :, None, None]
+    if normalise != "none":
+        size = heats.abs().masked_fill(absent, 0).amax((2, 3), keepdim=True)
+        if normalise == "joint_absmax":
+            size = size.amax(0, keepdim=True)
+        heats = heats / size.clamp_min(torch.finfo(heats.dtype).tiny)
+    shares = [(heats / t).masked_fill(absent, -torch.inf).softmax(0)[0] for t in temperatures]
+    target_share = torch.stack(shares).mean(0)
+    chance = 1 / takes_part.sum(0).view(-1, 1, 1)
+    return heats[0] * target_share * (target_share > chance)

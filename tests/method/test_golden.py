@@ -1,0 +1,22 @@
+"""Our maps against those of the authors' own code, on real weights and real images."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import vitrail
+from goldens import FOLDER, agreement, deit_tiny, inputs
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.npz")))
+def test_agrees_with_the_authors_code(assets: Path, name: str) -> None:
+    with np.load(FOLDER / f"{name}.npz") as stored:
+        maps, spec, tolerance = stored["maps"], str(stored["spec"]), float(stored["tolerance"])
+    assert tolerance <= 1e-3
+    found = vitrail.explain(deit_tiny(assets), inputs(assets), spec).maps.numpy()
+    if found.shape != maps.shape:
+        pytest.fail(f"{spec} gives maps of {found.shape}, the authors' are {maps.shape}")
+    close = agreement(found, maps)
+    assert close.pearson > 0.9999
+    assert close.error <= tolerance

@@ -1,0 +1,107 @@
+"""VAR against its formula written out for every place, and the choice of who competes."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+import vitrail
+from vitrail import scenes
+from vitrail.method import parse
+from vitrail.method.var import competitors, share
+from vitrail.model import View, load
+
+
+@pytest.fixture(scope="module")
+def view() -> View:
+    return load("demo", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def images(view: View) -> Tensor:
+    return view.preprocess.batch([scenes.make(3).pil, scenes.make(8, objects=2).pil])
+
+
+def by_hand(heats: Tensor, temperatures: tuple[float, ...]) -> Tensor:
+    """H' of the first class at every place of (K, h, w) maps, one number at a time."""
+    classes, rows, columns = heats.shape
+    out = torch.zeros(rows, columns, dtype=torch.float64)
+    for i in range(rows):
+        for j in range(columns):
+            q = 0.0
+            for t in temperatures:
+                weights = [math.exp(float(heats[k, i, j]) / t) for k in range(classes)]
+                q += weights[0] / sum(weights) / len(temperatures)
+            if q - 1 / classes > 0:
+                out[i, j] = float(heats[0, i, j]) * q
+    return out
+
+
+@pytest.mark.parametrize("base", ["genatt", "skipplus(decompx)", "gradcam", "plus(ixg)"])
+def test_the_formula(view: View, images: Tensor, base: str) -> None:
+    classes = (2, 9, 5)
+    found = parse(f"var({base}, classes=(9, 5), temperatures=(1, 0.05))").attribute(view, images, 2)
+    heats = torch.stack([parse(base).attribute(view, images, c) for c in classes])
+    for i in range(2):
+        expected = by_hand(heats[:, i].double(), (1, 0.05))
+        assert torch.allclose(found[i].double(), expected, rtol=1e-5, atol=1e-9)
+        assert (expected == 0).any(), "somewhere another class is ahead"
+
+
+def test_one_forward_serves_all_classes(view: View, images: Tensor) -> None:
+    found = vitrail.explain(view, images, "var(genatt, classes=top4)")
+    assert found.forwards == 2
+    assert found.backwards == 4 * 2
+
+
+def test_who_competes() -> None:
+    logits = torch.tensor([[9.0, 1, 2, 3, 4, 5], [0.0, 5, 4, 3, 2, 1]])
+    target = torch.tensor([0, 5])
+    assert competitors("top3+worst", logits, target).tolist() == [[0, 5, 4, 1, -1], [5, 1, 2, 3, 0]]
+    assert competitors("top2", logits, target).tolist() == [[0, 5, -1], [5, 1, 2]]
+    assert competitors("best_worst", logits, target).tolist() == [[0, 1, -1], [5, 1, 0]]
+    assert competitors("all_targets", logits, target).tolist() == [[0, 5], [5, 0]]
+    assert competitors((3, 3, 1), logits, target).tolist() == [[0, 3, 1], [5, 3, 1]]
+    assert competitors("top99", logits, target).shape == (2, 6)
+
+
+def test_an_image_with_fewer_rivals_is_as_if_alone() -> None:
+    generator = torch.Generator().manual_seed(0)
+    heats = torch.randn(3, 2, 4, 5, generator=generator)
+    takes_part = torch.tensor([[True, True], [True, True], [True, False]])
+    together = share(heats, takes_part, (1.0,), "none")
+    alone = share(heats[:2, 1:], torch.ones(2, 1, dtype=torch.bool), (1.0,), "none")
+    assert torch.equal(together[1], alone[0])
+
+
+def test_normalise_makes_the_scale_irrelevant() -> None:
+    generator = torch.Generator().manual_seed(0)
+    heats, all_take_part = torch.randn(3, 1, 6, 6, generator=generator), torch.ones(3, 1, dtype=torch.bool)
+    for normalise in ("joint_absmax", "per_class_absmax"):
+        small, large = (share(k * heats, all_take_part, (0.1,), normalise) for k in (1e-4, 1e4))
+        assert torch.allclose(small, large, rtol=1e-4)
+    literal_small, literal_large = (share(k * heats, all_take_part, (0.1,), "none") / k for k in (1e-4, 1e4))
+    assert not torch.allclose(literal_small, literal_large, rtol=1e-2), "the paper's own form depends on the scale"
+
+
+def test_zero_maps_stay_zero() -> None:
+    assert share(torch.zeros(3, 1, 2, 2), torch.ones(3, 1, dtype=torch.bool), (1.0,), "joint_absmax").abs().sum() == 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("var(classes=top)", "must be like top5"),
+        ("var(classes=(3, 99))", "0 to 13"),
+        ("var(temperatures=(0,))", "positive"),
+    ],
+)
+def test_nonsense_is_refused(view: View, images: Tensor, spec: str, words: str) -> None:
+    with pytest.raises(vitrail.InputError, match=words):
+        vitrail.explain(view, images, spec)
+
+
+def test_a_function_of_the_logits_has_no_rivals(view: View, images: Tensor) -> None:
+    with pytest.raises(vitrail.InputError, match="must be a class"):
+        vitrail.explain(view, images, "var", target=lambda logits: logits[:, 0])
