@@ -1,6 +1,6 @@
 """An explanation is a value: maps at their native grid, what was explained, by which method and model, at what cost."""
 
-import importlib.metadata
+import importlib
 import json
 import os
 import platform
@@ -24,8 +24,9 @@ SCHEMA = 1
 
 def versions() -> dict[str, str]:
     """The libraries a result was made with."""
-    packages = {name: importlib.metadata.version(name) for name in ("vitrail", "torch", "torchvision", "timm")}
-    return packages | {"python": platform.python_version()}
+    packages = ("vitrail", "torch", "torchvision", "timm")
+    found = {name: str(importlib.import_module(name).__version__) for name in packages}
+    return found | {"python": platform.python_version()}
 
 
 @dataclass(frozen=True, eq=False)

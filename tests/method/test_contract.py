@@ -16,7 +16,15 @@ from vitrail.method import METHODS, Method, parse
 from vitrail.model import View, load
 from zoo import OTHER_MODELS, TOKEN_MODELS, ZOO, pictures, view_of
 
-QUICK = {"ig": "ig(steps=3)", "smoothgrad": "smoothgrad(samples=2)"}
+QUICK = {
+    "ig": "ig(steps=3)",
+    "smoothgrad": "smoothgrad(samples=2)",
+    "scorecam": "scorecam(channels=4)",
+    "ablationcam": "ablationcam(channels=4)",
+    "bt_h": "bt_h(steps=3)",
+    "bt_t": "bt_t(steps=3)",
+    "t_attn": "t_attn(steps=3)",
+}
 """Cheaper settings where the defaults take long; everything else runs as it is."""
 
 

@@ -5,9 +5,14 @@ import timm
 import torch
 from torch import nn
 
+import oracles.decompx_bias
 from oracles.decompx import decompx
-from vitrail.method import DecompX
-from vitrail.model import load
+from vitrail import InputError
+from vitrail.method import DecompX, Plus
+from vitrail.method import decompx as module
+from vitrail.method.base import Batch
+from vitrail.model import View, load
+from vitrail.model.target import Target
 from zoo import pictures
 
 _SMALL = {"img_size": 64, "embed_dim": 48, "depth": 4, "num_heads": 3, "num_classes": 6}
@@ -60,8 +65,90 @@ def test_it_is_not_the_plain_gradient() -> None:
 
 @pytest.mark.parametrize("start", [-1, 4])
 def test_a_start_layer_that_does_not_exist_is_refused(start: int) -> None:
-    from vitrail import InputError
-
     view = load(timm.create_model("vit_tiny_patch16_224", pretrained=False, **_SMALL))
     with pytest.raises(InputError, match="start layer must be 0 to 3"):
         DecompX(start=start).attribute(view, pictures(1, view.size))
+
+
+# ------------------------------------------------------------------------------------------------------- biases
+
+SHARED = ["absdot", "abssim", "norm", "equal", "cls", "dot"]
+
+
+def _made(configuration: str) -> tuple[nn.Module, View]:
+    name, options = CONFIGURATIONS[configuration]
+    torch.manual_seed(0)
+    model = _lively(timm.create_model(name, pretrained=False, **options))
+    return model, load(model, size=options["img_size"] if isinstance(options["img_size"], tuple) else None)
+
+
+@pytest.mark.parametrize("bias", SHARED)
+@pytest.mark.parametrize(
+    ("configuration", "activation"), [*((each, "zo") for each in CONFIGURATIONS), ("registers and layer scale", "la")]
+)
+def test_shared_biases_agree_with_the_row_by_row_form(configuration: str, bias: str, activation: str) -> None:
+    model, view = _made(configuration)
+    images, targets = pictures(2, view.size).double(), [1, 4]
+    method = DecompX(start=1, bias=bias, activation=activation)
+    found = method.shares(view, Batch(images, Target(torch.tensor(targets))), 1)
+    maps = method.attribute(view, images, target=targets).double()
+    for i, target in enumerate(targets):
+        expected = oracles.decompx_bias.decompx(model, images[i], target, 1, bias, activation)
+        assert torch.linalg.norm(found[i] - expected) <= 1e-8 * torch.linalg.norm(expected)
+        patches = expected[-maps[i].numel() :]
+        assert torch.linalg.norm(maps[i].flatten() - patches) <= 1e-5 * torch.linalg.norm(patches)
+
+
+@pytest.mark.parametrize("bias", SHARED)
+@pytest.mark.parametrize("activation", ["zo", "la"])
+def test_with_every_bias_shared_out_nothing_is_lost(
+    bias: str, activation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, view = _made("registers and layer scale")
+    images = pictures(1, view.size).double()
+    trace = view.trace(images, attention=True)
+    method = DecompX(bias=bias, activation=activation)
+    assert view.parts is not None
+    monkeypatch.setattr(module, "_CHUNK", 3 * 21 * 192)  # a few rows and sources at a time
+    parts = method.decompose(
+        list(view.parts), trace.states[0][0].detach(), [attention[0].detach() for attention in trace.attention]
+    )
+    last = trace.states[-1][0].detach()
+    assert torch.linalg.norm(parts.sum(1) - last) <= 1e-12 * torch.linalg.norm(last)
+    shares = method.shares(view, Batch(images, Target(torch.tensor([2]))), 0)
+    assert torch.allclose(shares.sum(-1), model(images)[:, 2].detach(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("start", [0, 3])
+def test_the_tangent_without_biases(start: int) -> None:
+    model, view = _made("class token")
+    image = pictures(1, view.size).double()
+    found = DecompX(start=start, activation="la").attribute(view, image, target=2).double()
+    expected = oracles.decompx_bias.decompx(model, image[0], 2, start, "none", "la")[1:]
+    assert torch.linalg.norm(found.flatten() - expected) <= 1e-5 * torch.linalg.norm(expected)
+
+
+def test_a_bias_token_takes_what_no_token_has() -> None:
+    model, view = _made("average pooling")
+    images = pictures(2, view.size).double()
+    batch = Batch(images, Target(torch.tensor([1, 4])))
+    method = DecompX(bias="token")
+    assert torch.equal(method.attribute(view, images, target=[1, 4]), DecompX().attribute(view, images, target=[1, 4]))
+    whole = method.layers(view, batch, 0)[0].sum(-1) + method.bias_share(view, batch)
+    assert torch.allclose(whole.double(), model(images)[[0, 1], [1, 4]].detach(), rtol=1e-5)
+
+
+def test_plus_adds_every_start_layer_with_its_biases() -> None:
+    model, view = _made("class token")
+    image = pictures(1, view.size).double()
+    found = Plus(DecompX(bias="absdot")).attribute(view, image, target=3).double()
+    expected = sum(oracles.decompx_bias.decompx(model, image[0], 3, start, "absdot", "zo")[1:] for start in range(4))
+    assert torch.linalg.norm(found.flatten() - expected) <= 1e-5 * torch.linalg.norm(expected)
+
+
+def test_no_class_token_to_give_the_biases_to() -> None:
+    torch.manual_seed(0)
+    view = load(timm.create_model("vit_base_patch16_siglip_224", pretrained=False, **_SMALL))
+    with pytest.raises(InputError, match="has none; use bias=absdot"):
+        DecompX(bias="cls").attribute(view, pictures(1, view.size))
+    assert torch.isfinite(DecompX(bias="absdot").attribute(view, pictures(1, view.size))).all()

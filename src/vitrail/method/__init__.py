@@ -1,40 +1,75 @@
 """Ways to explain: one idea, one file."""
 
+from vitrail.method.alti import ALTI
 from vitrail.method.attention import AttIxG, GenAtt, GradRollout, RawAttention, Rollout
 from vitrail.method.base import METHODS, Batch, Method, describe, methods, register
-from vitrail.method.cam import GradCAM
+from vitrail.method.biattn import BiAttnHeads, BiAttnTokens
+from vitrail.method.cam import AttCAM, GradCAM, GradCAMPlusPlus, HiResCAM, LayerCAM, XGradCAM, XGradCAMPlus
+from vitrail.method.cam_scores import AblationCAM, EigenCAM, ScoreCAM
 from vitrail.method.decompx import DecompX
+from vitrail.method.fullgrad import FullGrad, FullGradPlus
 from vitrail.method.gradient import InputXGradient, IntegratedGradients, Saliency, SmoothGrad
+from vitrail.method.guided import GuidedBackprop, GuidedGradCAM
+from vitrail.method.inflow import InFlow
 from vitrail.method.layered import Layered, Mixing
+from vitrail.method.legrad import LeGrad
+from vitrail.method.norms import AttIN, GlobEnc, NRes
 from vitrail.method.plus import CAT, AttCAT, GradSAM, Plus, SkipPlus
 from vitrail.method.random import Random
+from vitrail.method.relevance import LRP, PartialLRP, TAttr
 from vitrail.method.spec import parse
+from vitrail.method.transition import TransitionAttention
 from vitrail.method.var import VAR
 
 __all__ = [
+    "ALTI",
     "CAT",
+    "LRP",
     "METHODS",
     "VAR",
+    "AblationCAM",
+    "AttCAM",
     "AttCAT",
+    "AttIN",
     "AttIxG",
     "Batch",
+    "BiAttnHeads",
+    "BiAttnTokens",
     "DecompX",
+    "EigenCAM",
+    "FullGrad",
+    "FullGradPlus",
     "GenAtt",
+    "GlobEnc",
     "GradCAM",
+    "GradCAMPlusPlus",
     "GradRollout",
     "GradSAM",
+    "GuidedBackprop",
+    "GuidedGradCAM",
+    "HiResCAM",
+    "InFlow",
     "InputXGradient",
     "IntegratedGradients",
+    "LayerCAM",
     "Layered",
+    "LeGrad",
     "Method",
     "Mixing",
+    "NRes",
+    "PartialLRP",
     "Plus",
     "Random",
     "RawAttention",
     "Rollout",
     "Saliency",
+    "ScoreCAM",
     "SkipPlus",
     "SmoothGrad",
+    "TAttr",
+    "TransitionAttention",
+    "XGradCAM",
+    "XGradCAMPlus",
     "describe",
     "methods",
     "parse",

@@ -20,6 +20,10 @@ Gradient = Literal["true", "frozen"]
 RULES: dict[str, Rule] = {"true": TRUE, "frozen": FROZEN}
 
 
+COPIES_ON_CPU, COPIES_ON_GPU = 32, 256
+"""Images pushed through together when a method looks at many copies of each; a GPU starves on few."""
+
+
 class Batch:
     """Some images on the model's device, and what is to be explained about each.
 
@@ -41,6 +45,12 @@ class Batch:
     def size(self) -> tuple[int, int]:
         """Height and width of the images."""
         return self.images.shape[-2], self.images.shape[-1]
+
+    @property
+    def copies_at_once(self) -> int:
+        """How many changed copies of the whole batch go through the model together."""
+        most = COPIES_ON_CPU if self.images.device.type == "cpu" else COPIES_ON_GPU
+        return max(1, most // len(self.images))
 
     def score(self, logits: Tensor) -> Tensor:
         """(B,) scores of the clean images' logits. A method that begins with a clean pass pays for no other."""
@@ -189,6 +199,7 @@ _NEED_WORDS = {
     Need.FEATURES: "a spatial feature map",
     Need.TOKENS: "a chain of transformer blocks over patch tokens",
     Need.ATTENTION: "attention between all patches",
+    Need.PARTS: "pre-norm blocks of the usual form (no post-norm, no norms inside attention or MLP)",
 }
 
 METHODS: dict[str, type[Method]] = {}

@@ -12,9 +12,6 @@ from vitrail.method.base import RULES, Batch, Gradient, Method, register
 from vitrail.method.layered import Layered, states_and_gradients
 from vitrail.model import Target, View
 
-COPIES_AT_ONCE = 32
-"""Images pushed through together when a method looks at many copies of each."""
-
 
 def pixel_gradient(view: View, batch: Batch, gradient: Gradient) -> Tensor:
     """(B, 3, H, W): the gradient of the clean images' scores."""
@@ -40,6 +37,7 @@ class Saliency(Layered):
         return self._reduced(pixel_gradient(view, batch, self.gradient), 1)
 
     def layers(self, view: View, batch: Batch, start: int) -> Tensor:
+        """Every path from a token leads through a LayerNorm, which ignores shifts: there ``sum`` is zero everywhere."""
         _, gradients = states_and_gradients(view, batch, start, RULES[self.gradient])
         return torch.stack([self._reduced(gradient, -1) for gradient in gradients[:-1]])
 
@@ -92,7 +90,7 @@ class IntegratedGradients(Method):
         nodes, weights = np.polynomial.legendre.leggauss(self.steps)
         images = batch.images
         total = torch.zeros_like(images, dtype=torch.float32)
-        together = max(1, COPIES_AT_ONCE // len(batch))
+        together = batch.copies_at_once
         for first in range(0, self.steps, together):
             part = slice(first, first + together)
             # The nodes live on [-1, 1]; the way is [0, 1], with half their weights.

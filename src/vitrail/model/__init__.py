@@ -2,8 +2,10 @@
 
 from vitrail.model import pictures
 from vitrail.model.anatomy import Layout
+from vitrail.model.blockparts import BlockParts
 from vitrail.model.inputs import Preprocess, sources_of
-from vitrail.model.rules import FROZEN, TRUE, Rule
+from vitrail.model.relevance import Entry, Relevance, relevances, trace_pixels, trace_tokens
+from vitrail.model.rules import FROZEN, GUIDED, TRUE, Rule
 from vitrail.model.sources import load, zero_shot
 from vitrail.model.tap import Tap
 from vitrail.model.target import Likeness, Target, TargetLike, representation, resolve
@@ -12,12 +14,16 @@ from vitrail.model.view import View
 
 __all__ = [
     "FROZEN",
+    "GUIDED",
     "TRUE",
+    "BlockParts",
+    "Entry",
     "Layout",
     "Likeness",
     "Need",
     "Precision",
     "Preprocess",
+    "Relevance",
     "Rule",
     "Tap",
     "Target",
@@ -26,8 +32,11 @@ __all__ = [
     "View",
     "load",
     "pictures",
+    "relevances",
     "representation",
     "resolve",
     "sources_of",
+    "trace_pixels",
+    "trace_tokens",
     "zero_shot",
 ]

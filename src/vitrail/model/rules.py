@@ -123,16 +123,23 @@ def _mul(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return mul
 
 
-def _leaf(probabilities: Tensor) -> Tensor:
-    """Attention as a constant that can still be asked for its own gradient."""
-    return probabilities.detach().requires_grad_(torch.is_grad_enabled())
+def _guided(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A ReLU that passes back positive gradients only; a hook, so that an in-place ReLU stays one."""
+
+    def relu(*args: Any, **kwargs: Any) -> Tensor:
+        out = function(*args, **kwargs)
+        if out.requires_grad:
+            out.register_hook(torch.relu)
+        return out
+
+    return relu
 
 
 TRUE = Rule("true", attention=lambda probabilities: probabilities)
 
 FROZEN = Rule(
     "frozen",
-    attention=_leaf,
+    attention=Tensor.detach,
     calls={
         F.layer_norm: _layer_norm,
         F.rms_norm: _rms_norm,
@@ -146,3 +153,10 @@ FROZEN = Rule(
 )
 """Attention probabilities, normalisers and activation gates held constant: the network becomes affine in its tokens,
 and input x gradient under this rule is DecompX without bias, from every layer at once."""
+
+GUIDED = Rule(
+    "guided",
+    attention=lambda probabilities: probabilities,
+    calls={f: _guided(f) for f in (F.relu, torch.relu, torch.Tensor.relu, torch.relu_, torch.Tensor.relu_)},
+)
+"""Guided backpropagation: the negative part of the gradient is cut off at every ReLU."""

@@ -60,6 +60,8 @@ class Tap(TorchFunctionMode):
         """Note one call's probabilities and return what the values are multiplied with."""
         probabilities = self.rule.attention(probabilities)
         if self.read:
+            if torch.is_grad_enabled():
+                probabilities.requires_grad_()  # also as a constant it can be asked for its own gradient
             self.attention.append(probabilities)
         return probabilities
 

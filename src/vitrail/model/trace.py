@@ -16,6 +16,7 @@ class Need(StrEnum):
     FEATURES = "features"
     TOKENS = "tokens"
     ATTENTION = "attention"
+    PARTS = "parts"
 
 
 @dataclass

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from vitrail.errors import InputError
 from vitrail.model import anatomy, removal
 from vitrail.model.anatomy import Blocks, Features, Layout, Readout
+from vitrail.model.blockparts import BlockParts, find_parts
 from vitrail.model.inputs import Preprocess
 from vitrail.model.rules import TRUE, Rule
 from vitrail.model.tap import Tap, tapped
@@ -52,6 +53,7 @@ class View:
         self._gathers: bool | None = None
         self._memory: dict[tuple[Any, ...], tuple[Tensor, Trace]] | None = None
         self._fingerprint: tuple[object, str] = (None, "")
+        self._parts: tuple[object, tuple[BlockParts, ...] | None] = (None, None)
         with self.still():
             self._inspect()
         if self.classes is not None and len(self.classes) != self.num_classes:
@@ -84,9 +86,25 @@ class View:
             found |= {Need.TOKENS, Need.FEATURES}
             if self.blocks.attention:
                 found.add(Need.ATTENTION)
+                if self.parts is not None:
+                    found.add(Need.PARTS)
         elif self.features is not None:
             found.add(Need.FEATURES)
         return frozenset(found)
+
+    @property
+    def parts(self) -> tuple[BlockParts, ...] | None:
+        """The linear pieces of the blocks where all have the usual pre-norm form; found anew when weights change."""
+        if self.blocks is None or not self.blocks.attention:
+            return None
+        stamp = [(p.data_ptr(), p.dtype, p._version) for block in self.blocks.modules for p in block.parameters()]
+        if self._parts[0] != stamp:
+            probe = torch.randn(2, 3, *self.size, generator=torch.Generator().manual_seed(0))
+            with self.still(), torch.no_grad(), torch.autocast(self.device.type, enabled=False):
+                tokens = self.embed(probe)
+                found = find_parts(self.blocks.modules, tokens, self.layout(self.size).extras)
+            self._parts = (stamp, found)
+        return self._parts[1]
 
     @property
     def grid(self) -> tuple[int, int]:

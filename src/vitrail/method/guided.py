@@ -1,0 +1,74 @@
+"""Guided backpropagation: the pixel gradient that lets only positive evidence through every ReLU."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitrail.method.base import Batch, Method, register
+from vitrail.method.cam import GradCAM
+from vitrail.model import GUIDED, Need, View
+
+Reduce = Literal["abs", "sum", "norm2"]
+
+
+def guided_gradient(view: View, batch: Batch) -> Tensor:
+    """(B, 3, H, W): the gradient of the scores with its negative part cut off at every ReLU."""
+    trace = view.trace(batch.images, rule=GUIDED, pixels=True)
+    return view.gradient(batch.score(trace.logits), [trace.images])[0].float()
+
+
+def reduced(gradient: Tensor, how: Reduce) -> Tensor:
+    """(B, 3, H, W) -> (B, H, W)."""
+    if how == "norm2":
+        return gradient.square().sum(1).sqrt()
+    return (gradient.abs() if how == "abs" else gradient).sum(1)
+
+
+@register("gbp", family="gradient", paper="Springenberg et al. 2015", cost="1 forward, 1 backward")
+@dataclass(frozen=True)
+class GuidedBackprop(Method):
+    """The pixel gradient with its negative part cut off at every ReLU, channels added up.
+
+    Every ReLU counts, as a module or a function, in place or not. On a model without any ReLU (a ViT with GELU, a
+    ConvNeXt) nothing is cut, and this is the plain gradient: `saliency`.
+
+    Attributes:
+        reduce: ``abs`` adds absolute values, ``sum`` keeps the sign, ``norm2`` takes the length.
+    """
+
+    pixels: ClassVar[bool] = True
+    reduce: Reduce = "abs"
+
+    def maps(self, view: View, batch: Batch) -> Tensor:
+        return reduced(guided_gradient(view, batch), self.reduce)
+
+
+@register(
+    "guided_gradcam",
+    family="cam",
+    paper="Selvaraju et al. 2017",
+    cost="2 forwards, 2 backwards",
+    needs=(Need.FEATURES, Need.GRADIENTS),
+)
+@dataclass(frozen=True)
+class GuidedGradCAM(Method):
+    """Guided backpropagation times Grad-CAM's positive part, stretched to the pixels.
+
+    On a model without any ReLU the first factor is the plain gradient.
+
+    Attributes:
+        upsample: How Grad-CAM is stretched: ``bilinear``, or ``nearest`` as Captum does by default.
+        reduce: How colour channels are added up: ``abs``, ``sum`` or ``norm2``.
+    """
+
+    pixels: ClassVar[bool] = True
+    upsample: Literal["bilinear", "nearest"] = "bilinear"
+    reduce: Reduce = "abs"
+
+    def maps(self, view: View, batch: Batch) -> Tensor:
+        cam = GradCAM().maps(view, batch)[:, None]
+        corners = False if self.upsample == "bilinear" else None
+        cam = F.interpolate(cam, batch.size, mode=self.upsample, align_corners=corners)[:, 0]
+        return cam * reduced(guided_gradient(view, batch), self.reduce)

@@ -1,0 +1,441 @@
+"""Layer-wise relevance propagation as a gradient: each rule changes how a call's gradient flows, never its value.
+
+Wherever the pass is looked at, the relevance of a tensor x is ``x * gradient``. Additions, pools, concatenations,
+constant factors and reshapes then share relevance in proportion by themselves, and branches add up. A rule is needed
+only where relevance goes another way, and all rules have one form: *the relevance of the value becomes the relevance of
+a base*, a function of the same inputs whose own gradient shares it out (``x+ W+ + x- W-`` for z-plus, ``x`` for an
+activation). Bases are built in the backward pass, so the forward pass holds nothing but the model's own tensors.
+
+All runs in float64, whatever the model's weights are: residual sums that nearly cancel are divided by, and the rounding
+of float32 alone changes whole maps (DeiT-tiny's T-Attr by as much as its largest value).
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitrail.model.tap import Tap
+from vitrail.model.trace import Trace
+from vitrail.model.view import View, logits_of
+
+Base = Callable[..., tuple[Tensor, ...]]
+"""Inputs -> the tensors that take over the relevance, each of them all of it."""
+
+Form = Literal["epsilon", "plus", "split"]
+"""How a weighted sum shares its relevance among its inputs."""
+
+Entry = Literal["box", "flat", "plain"]
+"""How a convolution on the pixels does: z^B within the image's range of values, evenly, or like any other."""
+
+_WIDE = torch.float64
+_EPSILON = 1e-9
+_SMALLEST = 1e-25  # the relevance of anything smaller is dropped rather than divided by it
+_CONVOLVED = "_vitrail_convolved"
+
+
+@dataclass(frozen=True)
+class Relevance:
+    """A set of rules.
+
+    Attributes:
+        dense: The rule of linear layers.
+        convolution: The rule of convolutions, a batch norm behind them folded into their weights.
+        renormalise: Scale both sides of a residual addition so that no relevance is made by cancellation.
+        epsilon: The stabiliser of the epsilon rule.
+    """
+
+    dense: Form
+    convolution: Form
+    renormalise: bool = False
+    epsilon: float = 1e-6
+
+
+class Propagation(Tap):
+    """Runs a model so that its gradient carries relevance.
+
+    Args:
+        rules: The rules.
+        images: The (B, 3, H, W) leaf the pass begins at, where it begins at pixels.
+        entry: The rule of a convolution on these images.
+    """
+
+    def __init__(self, rules: Relevance, images: Tensor | None = None, entry: Entry = "plain") -> None:
+        super().__init__(read=True)
+        self.rules = rules
+        self.images = images
+        self.entry: Entry = entry
+        self.corners: list[Tensor] = []
+        if images is not None:
+            pixels = images.detach()
+            if entry == "box":
+                dims = (1, 2, 3)
+                self.corners = [pixels.amin(dims, keepdim=True), pixels.amax(dims, keepdim=True)]
+            elif entry == "flat":
+                self.corners = [torch.ones_like(pixels)]
+            self.corners = [corner.expand_as(pixels).clone().requires_grad_() for corner in self.corners]
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _CASTS and _is_wide(args[0]):  # models that bring their inputs to the weights' type
+            out = func(*args, **kwargs)
+            return args[0].to(out.device) if out.is_floating_point() and not _is_wide(out) else out
+        if _any_wide(args) or _any_wide(tuple(kwargs.values())):
+            args, kwargs = _widened(args), {key: _widened(value) for key, value in kwargs.items()}
+        return super().__torch_function__(func, types, args, kwargs)
+
+    def _call(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if func is F.linear:
+            return self._linear(*args, **kwargs)
+        if func in (F.conv2d, torch.conv2d):
+            return self._convolution(*args, **kwargs)
+        if func in (F.batch_norm, torch.batch_norm):
+            return self._batch_norm(func, *args, **kwargs)
+        if func in _PASSING:
+            return _passing(func, *args, **kwargs)
+        if func in _PRODUCTS:
+            return self._product(_PRODUCTS[func], *args, **kwargs)
+        if func in _SUMS:
+            return self._sum(*args, **kwargs)
+        if func in _QUOTIENTS:
+            return _quotient(*args, **kwargs)
+        if func in (torch.rsqrt, torch.Tensor.rsqrt):  # a normaliser written out by hand
+            return func(*args, **kwargs).detach()
+        if func is torch.einsum and len(args) == 3:
+            return passed_on(torch.einsum(*args), _halved(lambda a, b: torch.einsum(args[0], a, b)), *args[1:])
+        return func(*args, **kwargs)
+
+    # ----------------------------------------------------------------------------------------------- weighted sums
+
+    def _linear(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:  # noqa: A002
+        form, epsilon = self.rules.dense, self.rules.epsilon
+        if form == "epsilon":
+            return passed_on(F.linear(input, weight, bias), lambda x: (F.linear(x, weight, bias),), input, by=epsilon)
+        return passed_on(F.linear(input, weight, bias), _parts(F.linear, weight, form), input)
+
+    def _convolution(
+        self,
+        input: Tensor,  # noqa: A002
+        weight: Tensor,
+        bias: Tensor | None = None,
+        *settings: Any,
+        **named: Any,
+    ) -> Tensor:
+        def convolve(x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
+            return F.conv2d(x, w, b, *settings, **named)
+
+        out = self._convolved(convolve(input, weight, bias), convolve, input, weight, bias)
+        setattr(out, _CONVOLVED, (convolve, input, weight, bias))
+        return out
+
+    def _convolved(
+        self, value: Tensor, convolve: Callable[..., Tensor], x: Tensor, weight: Tensor, bias: Tensor | None
+    ) -> Tensor:
+        """The value of a convolution, its batch norm included, with the gradient of its rule."""
+        form, epsilon = self.rules.convolution, self.rules.epsilon
+        if x is self.images and self.entry == "box":
+            plus, minus = weight.clamp(min=0), weight.clamp(max=0)
+
+            def box(x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, ...]:
+                return (convolve(x, weight) - convolve(low, plus) - convolve(high, minus),)
+
+            return passed_on(value, box, x, *self.corners)
+        if x is self.images and self.entry == "flat":
+            even = torch.ones_like(weight)
+            return passed_on(value, lambda ones: (convolve(ones, even),), *self.corners)
+        if form == "epsilon":
+            return passed_on(value, lambda x: (convolve(x, weight, bias),), x, by=epsilon)
+        return passed_on(value, _parts(convolve, weight, form), x)
+
+    def _batch_norm(
+        self,
+        func: Callable[..., Tensor],
+        input: Tensor,  # noqa: A002
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        *settings: Any,
+        **named: Any,
+    ) -> Tensor:
+        """Folded into the convolution that made its input; elsewhere relevance passes it as it passes a layer norm."""
+        value = func(input.detach(), running_mean, running_var, weight, bias, *settings, **named)
+        made = getattr(input, _CONVOLVED, None)
+        if made is None or running_mean is None or running_var is None:
+            return passed_on(value, _itself, input, by=0)
+        convolve, x, kernel, shift = made
+        zero, one = torch.zeros_like(running_mean), torch.ones_like(running_mean)
+        across = (1, -1, 1, 1)
+        # What batch norm makes of 0 and 1 tells its factor and offset, whatever form its arguments have.
+        offset, end = (
+            func(x.view(across), running_mean, running_var, weight, bias, *settings, **named).flatten()
+            for x in (zero, one)
+        )
+        factor = end - offset
+        shift = offset if shift is None else offset + factor * shift
+        return self._convolved(value, convolve, x, kernel * factor.view(-1, 1, 1, 1), shift)
+
+    # ----------------------------------------------------------------------------------------------- two activations
+
+    def _product(self, multiply: Callable[..., Tensor], a: Any, b: Any, **named: Any) -> Tensor:
+        """Half to each factor; a matrix of constants is a linear layer."""
+        if multiply is torch.matmul and isinstance(b, Tensor) and b.ndim == 2 and not b.requires_grad:
+            return self._linear(a, b.T)
+        if _carries(a) and _carries(b):
+            return passed_on(multiply(a, b, **named), _halved(multiply), a, b)
+        return multiply(a, b, **named)
+
+    def _sum(self, a: Any, b: Any, **named: Any) -> Tensor:
+        """A residual addition of (batch, tokens, channels); every other sum shares in proportion by itself."""
+        if not named and _carries(a) and _carries(b) and a.ndim == 3 and a.shape == b.shape:
+            total: Tensor = _Residual.apply(a, b, self.rules.renormalise)
+            return total
+        return torch.add(a, b, **named)
+
+    def _fused_attention(self, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        with torch.no_grad():
+            mixed = super()._fused_attention(query, key, value, *args, **kwargs)
+        values, probabilities = self.values.pop(), self.attention.pop()
+        if values is not value:  # grouped queries
+            groups = query.shape[-3] // key.shape[-3]
+            key, value = key.repeat_interleave(groups, -3), value.repeat_interleave(groups, -3)
+        # The softmax passes relevance on; scale and position bias have no part in it.
+        scores = _halved(lambda q, k: q @ k.transpose(-2, -1))
+        attention = passed_on(probabilities, scores, query, key)
+        self.attention.append(attention)
+        return passed_on(mixed, _halved(torch.matmul), attention, value)
+
+    def _softmax(self, func: Callable[..., Any], x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        probabilities = _passing(func, x, *args, **kwargs)
+        if x.ndim == 4:
+            self.attention.append(probabilities)
+        return probabilities
+
+
+# --------------------------------------------------------------------------------------------------------- running
+
+
+def trace_tokens(view: View, images: Tensor, rules: Relevance, start: int = 0) -> Trace:
+    """One forward pass whose gradients are relevances, from block ``start``'s input tokens on.
+
+    Args:
+        view: A model with token blocks.
+        images: (B, 3, H, W).
+        rules: The rules.
+        start: The first block.
+
+    Returns:
+        A trace with the states and the attention of the blocks from ``start`` on only.
+    """
+    blocks = view.blocks
+    assert blocks is not None
+    images = _wide(view, images)
+    tap = Propagation(rules)
+    states: list[Tensor] = []
+    seen: list[int] = []  # attention calls before block ``start``, and up to the end of the last block
+
+    def entering(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        tokens = args[0]
+        if not states:
+            tokens = tokens.detach().requires_grad_()
+            seen.append(len(tap.attention))
+        states.append(tokens)
+        return tokens, *args[1:]
+
+    def leaving(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:
+        states.append(output[0] if isinstance(output, tuple) else output)
+        seen.append(len(tap.attention))
+
+    handles = [block.register_forward_pre_hook(entering) for block in blocks.modules[start:]]
+    handles.append(blocks.modules[-1].register_forward_hook(leaving))
+    try:
+        with _running(view, images), tap:
+            logits = logits_of(view.model(images))
+    finally:
+        for handle in handles:
+            handle.remove()
+    pool = tap.attention[-1] if view.readout.attention and len(tap.attention) > seen[1] else None
+    return Trace(images, logits, states[0], states, tap.attention[seen[0] : seen[1]], [], pool)
+
+
+def trace_pixels(view: View, images: Tensor, rules: Relevance, entry: Entry) -> tuple[Tensor, list[Tensor]]:
+    """The logits, and the leaves whose value x gradient, added up, is the relevance of the pixels."""
+    images = _wide(view, images).requires_grad_()
+    with _running(view, images), Propagation(rules, images, entry) as tap:
+        logits = logits_of(view.model(images))
+    return logits, [images, *tap.corners]
+
+
+def relevances(view: View, scores: Tensor, tensors: list[Tensor]) -> list[Tensor]:
+    """The relevance of each tensor when each image's score starts with a relevance of one."""
+    start = scores * _ratio(torch.ones_like(scores), scores.detach(), 0)
+    gradients = view.gradient(start, tensors)
+    return [tensor.detach().float() * gradient.float() for tensor, gradient in zip(tensors, gradients)]
+
+
+def _wide(view: View, images: Tensor) -> Tensor:
+    """A copy of the images in float64, or in float32 on devices that have no more."""
+    wide = _WIDE if view.device.type in ("cpu", "cuda") else torch.float32
+    return images.detach().to(view.device, wide).clone()
+
+
+@contextmanager
+def _running(view: View, images: Tensor) -> Iterator[None]:
+    """The model held still, in the graph, at full precision; one forward pass is counted."""
+    view.meter.forwards += len(images)
+    size = (images.shape[-2], images.shape[-1])
+    if size != view.size:
+        view.grid_at(size)  # says it in a sentence where the model cannot take that size
+    with view.still(), torch.autocast(view.device.type, enabled=False), torch.enable_grad():
+        yield
+
+
+# --------------------------------------------------------------------------------------------------------- the rules
+
+
+def passed_on(value: Tensor, base: Base, *inputs: Tensor, by: float = _EPSILON) -> Tensor:
+    """``value``, whose relevance goes over to ``base(*inputs)``; ``by`` keeps the division from zero."""
+    if not any(_carries(x) for x in inputs):
+        return value
+    ruled: Tensor = _PassedOn.apply([value.detach()], base, by, *inputs)
+    return ruled
+
+
+class _PassedOn(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: list[Tensor], base: Base, by: float, *inputs: Tensor) -> Tensor:
+        ctx.save_for_backward(value[0], *inputs)
+        ctx.base, ctx.by = base, by
+        return value[0]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        value, *inputs = ctx.saved_tensors
+        needed = ctx.needs_input_grad[3:]
+        with torch.enable_grad(), torch.autocast(gradient.device.type, enabled=False):
+            inputs = [x.detach().requires_grad_(need) for x, need in zip(inputs, needed)]
+            bases = ctx.base(*inputs)
+            shares = [gradient * _ratio(value, base.detach(), ctx.by) for base in bases]
+            wanted = [x for x in inputs if x.requires_grad]
+            found = iter(torch.autograd.grad(bases, wanted, shares, allow_unused=True))
+        return None, None, None, *(next(found) if need else None for need in needed)
+
+
+class _Residual(torch.autograd.Function):
+    """a + b, relevance shared in proportion, and where asked rescaled by the sizes of both sides' sums in an image."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, renormalise: bool) -> Tensor:
+        ctx.save_for_backward(a, b)
+        ctx.renormalise = renormalise
+        return a + b
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        a, b = ctx.saved_tensors
+        # The stabiliser comes twice: where relevance from two branches meets at the sum, and in the sum itself.
+        guard = _ratio(a + b, a + b, _EPSILON)
+        total = (gradient * guard * (a + b)).sum((1, 2), keepdim=True)
+        share = gradient * guard * guard
+        if not ctx.renormalise:
+            return share, share, None
+        left, right = ((side * share).sum((1, 2), keepdim=True) for side in (a, b))
+        size = left.abs() + right.abs()
+        scaled = (share * _ratio(_ratio(side.abs(), size, _EPSILON) * total, side, _EPSILON) for side in (left, right))
+        return *scaled, None
+
+
+def _ratio(a: Tensor, b: Tensor, by: float) -> Tensor:
+    """The quotient a / b, 0 where b is 0; T-Attr's 1e-9 is added as it is, any other stabiliser away from zero."""
+    if by == 0:
+        usable = b.abs() > _SMALLEST
+        return torch.where(usable, a / torch.where(usable, b, 1), 0)
+    shifted = b + by if by == _EPSILON else b + torch.where(b < 0, -by, by)
+    shifted = torch.where(shifted == 0, by, shifted)
+    return torch.where(b == 0, 0, a / shifted)
+
+
+def _parts(function: Callable[..., Tensor], weight: Tensor, form: Form) -> Base:
+    """What adds to a weighted sum: positive inputs times positive weights, negative ones times negative ones."""
+
+    def parts(x: Tensor) -> tuple[Tensor, ...]:
+        positive = function(x.clamp(min=0), weight.clamp(min=0))
+        negative = function(x.clamp(max=0), weight.clamp(max=0))
+        return (positive, negative) if form == "split" else (positive + negative,)
+
+    return parts
+
+
+def _halved(multiply: Callable[..., Tensor]) -> Base:
+    """A product with half of its relevance for each factor, or all of it for the only one that carries any."""
+
+    def halves(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+        if not (a.requires_grad and b.requires_grad):
+            return (multiply(a, b),)
+        return ((multiply(a, b.detach()) + multiply(a.detach(), b)) / 2,)
+
+    return halves
+
+
+def _itself(x: Tensor) -> tuple[Tensor, ...]:
+    return (x,)
+
+
+def _passing(func: Callable[..., Any], x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """An activation or a normalisation: the relevance passes through as it is."""
+    if not _carries(x):
+        return func(x, *args, **kwargs)
+    value = func(x.detach().clone(), *args, **kwargs)  # a clone, for those that work in place
+    return passed_on(value, _itself, x, by=0)
+
+
+def _quotient(a: Any, b: Any, **named: Any) -> Any:
+    """The divisor is a normaliser, and takes nothing."""
+    return torch.div(a, b.detach() if isinstance(b, Tensor) else b, **named)
+
+
+def _carries(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.requires_grad and torch.is_grad_enabled()
+
+
+def _is_wide(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.dtype == _WIDE
+
+
+def _any_wide(values: Any) -> bool:
+    return any(_any_wide(v) if isinstance(v, list | tuple) else _is_wide(v) for v in values)
+
+
+def _widened(value: Any) -> Any:
+    """Every floating point tensor in float64; what has it already stays the very same tensor."""
+    if isinstance(value, Tensor) and value.is_floating_point():
+        return value.to(_WIDE)
+    if type(value) in (list, tuple):
+        return type(value)(_widened(v) for v in value)
+    return value
+
+
+def _calls(*names: str) -> list[Callable[..., Any]]:
+    """The functions of these names, wherever torch keeps them."""
+    places = (torch, torch.Tensor, F)
+    return [getattr(place, name) for place in places for name in names if hasattr(place, name)]
+
+
+_PASSING = {
+    *_calls("relu", "relu_", "relu6", "gelu", "silu", "mish", "elu", "selu", "celu", "leaky_relu", "prelu", "softplus"),
+    *_calls("sigmoid", "sigmoid_", "tanh", "tanh_", "erf", "hardtanh", "hardswish", "hardsigmoid", "softsign"),
+    *_calls("layer_norm", "rms_norm", "group_norm", "instance_norm", "normalize"),
+}
+_PRODUCTS: dict[Callable[..., Any], Callable[..., Tensor]] = {
+    **dict.fromkeys(_calls("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"), torch.mul),
+    **dict.fromkeys(_calls("matmul", "__matmul__", "bmm"), torch.matmul),
+}
+_SUMS = set(_calls("add", "add_", "__add__", "__radd__", "__iadd__"))
+_QUOTIENTS = set(_calls("div", "div_", "true_divide", "__truediv__", "__itruediv__"))
+_CASTS = set(_calls("to", "float", "half", "bfloat16", "type", "type_as"))

@@ -1,0 +1,162 @@
+"""Relevance propagation against the layer-by-layer form, in float64."""
+
+from typing import Any
+
+import pytest
+import timm
+import torch
+from torch import Tensor, nn
+
+import oracles.lrp
+import vitrail
+from vitrail.method import LRP, PartialLRP, TAttr
+from vitrail.method.relevance import CONSERVING
+from vitrail.model import View, load
+from vitrail.model.relevance import relevances, trace_tokens
+from zoo import pictures
+
+_SMALL = {"img_size": 64, "embed_dim": 48, "depth": 3, "num_heads": 3, "num_classes": 6}
+
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "class token": ("vit_tiny_patch16_224", {}),
+    "distilled": ("deit_tiny_distilled_patch16_224", {}),
+    "average pooling": ("vit_tiny_patch16_224", {"global_pool": "avg"}),
+    "registers": ("vit_small_patch14_reg4_dinov2", {"img_size": 56, "init_values": 0.5}),
+    "not square": ("vit_tiny_patch16_224", {"img_size": (64, 96)}),
+}
+
+
+def vit(model: str = "class token") -> nn.Module:
+    name, options = MODELS[model]
+    torch.manual_seed(1)
+    return timm.create_model(name, pretrained=False, **(_SMALL | options)).double().eval()
+
+
+def cnn() -> nn.Sequential:
+    torch.manual_seed(1)
+    model = nn.Sequential(
+        nn.Conv2d(3, 6, 3, stride=2, padding=1),
+        nn.BatchNorm2d(6),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(6, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(8, 5),
+    )
+    for norm in (model[1], model[4]):
+        for tensor in (norm.weight.data, norm.bias.data, norm.running_mean, norm.running_var):
+            tensor.copy_(torch.rand_like(tensor) + 0.2)
+    model[1].weight.data[0] *= -1  # a factor below zero turns positive weights into negative ones
+    return model.double().eval()
+
+
+def close(found: Tensor, expected: Tensor, tolerance: float = 1e-5) -> bool:
+    expected = expected.reshape(found.shape)
+    return bool(torch.linalg.norm(found - expected) <= tolerance * torch.linalg.norm(expected))
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    ("method", "oracle", "options"),
+    [
+        (TAttr(), "t_attr", {}),
+        (TAttr(normalise=True), "t_attr", {"normalise": True}),
+        (PartialLRP(), "partial_lrp", {}),
+        (LRP(to="tokens"), "lrp_tokens", {}),
+        (LRP(to="tokens", rules="conserving"), "lrp_tokens", {"rules": "conserving"}),
+    ],
+    ids=lambda value: value.spec if isinstance(value, vitrail.method.Method) else "",
+)
+def test_agrees_with_the_layer_by_layer_form(
+    model: str, method: vitrail.method.Method, oracle: str, options: dict[str, Any]
+) -> None:
+    module = vit(model)
+    view = load(module, size=(64, 96) if model == "not square" else None)
+    images = pictures(2, view.size).double()
+    maps = method.attribute(view, images, target=[0, 5]).double()
+    for image, target, found in zip(images, (0, 5), maps):
+        assert close(found.flatten(), getattr(oracles.lrp, oracle)(module, image, target, **options))
+
+
+def test_lrp_reaches_the_pixels_of_a_vit() -> None:
+    module = vit()
+    images = pictures(2, (64, 64)).double()
+    maps = LRP().attribute(module, images, target=[0, 5]).double()
+    for image, target, found in zip(images, (0, 5), maps):
+        assert close(found, oracles.lrp.lrp_pixels(module, image, target))
+
+
+@pytest.mark.parametrize("entry", ["box", "flat", "plain"])
+def test_lrp_of_a_cnn_agrees_with_its_matrices(entry: str) -> None:
+    module = cnn()
+    view = load(module, size=(12, 16))
+    images = pictures(2, (12, 16)).double()
+    maps = LRP(entry=entry, epsilon=0.01).attribute(view, images, target=[1, 4]).double()  # type: ignore[arg-type]
+    for image, target, found in zip(images, (1, 4), maps):
+        assert close(found, oracles.lrp.cnn(module, image, target, entry, 0.01))
+
+
+@pytest.mark.parametrize("entry", ["box", "flat", "plain"])
+def test_a_cnn_without_bias_in_its_last_layer_conserves_relevance(entry: str) -> None:
+    module = cnn()
+    nn.init.zeros_(module[-1].bias)
+    view = load(module, size=(12, 16))
+    maps = LRP(entry=entry, epsilon=1e-12).attribute(view, pictures(3, (12, 16)).double())  # type: ignore[arg-type]
+    assert torch.allclose(maps.sum((1, 2)), torch.ones(3), atol=1e-5)
+
+
+def test_the_conserving_rules_keep_the_relevance_of_all_tokens() -> None:
+    view = load(vit())
+    images = pictures(2, view.size).double()
+    trace = trace_tokens(view, images, CONSERVING)
+    found = relevances(view, trace.logits[:, 3], trace.states)
+    for relevance in found:
+        assert torch.allclose(relevance.sum((1, 2)), torch.ones(2), atol=1e-4)
+
+
+@pytest.mark.parametrize("method", [TAttr(), PartialLRP(), LRP(), LRP(to="tokens", rules="conserving")])
+def test_an_image_does_not_see_its_neighbours(method: vitrail.method.Method) -> None:
+    view = load(vit())
+    images = pictures(3, view.size).double()
+    images[0] *= 50
+    together = method.attribute(view, images, target=2)
+    alone = method.attribute(view, images[2:], target=2)
+    assert close(together[2], alone[0], 1e-6)
+
+
+@pytest.mark.parametrize("method", [TAttr(start=1), PartialLRP(layer=1)])
+def test_attention_written_out_by_hand_gives_the_same(method: vitrail.method.Method) -> None:
+    module = vit()
+    images = pictures(1, (64, 64)).double()
+    fused = method.attribute(module, images, target=2)
+    for block in module.blocks:
+        block.attn.fused_attn = False
+    assert close(method.attribute(module, images, target=2), fused)
+
+
+def test_the_values_stay_the_models_own() -> None:
+    view: View = load(vit("registers"))
+    images = pictures(2, view.size).double()
+    assert torch.allclose(trace_tokens(view, images, CONSERVING).logits, view.logits(images), atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("partial_lrp(layer=3)", "has 3 blocks"),
+        ("t_attr(start=3)", "start layer must be 0 to 2"),
+        ("lrp(epsilon=0)", "epsilon above 0"),
+    ],
+)
+def test_bad_settings_are_told(spec: str, words: str) -> None:
+    view = load(vit())
+    with pytest.raises(vitrail.InputError, match=words):
+        vitrail.explain(view, pictures(1, view.size), spec)
+
+
+def test_tokens_are_refused_where_there_are_none() -> None:
+    view = load(cnn(), size=(12, 16))
+    with pytest.raises(vitrail.InputError, match="needs a chain of transformer blocks"):
+        vitrail.explain(view, pictures(1, (12, 16)), "lrp(to=tokens)")
