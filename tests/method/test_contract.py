@@ -57,7 +57,9 @@ def test_shape_and_finiteness_on_every_model(name: str, model: str) -> None:
             vitrail.explain(view, images, method)
         named = [word.strip(",") for word in str(refusal.value).rpartition(" use ")[2].split()]
         assert named
-        assert all(METHODS[other].needs <= view.offers for other in named), "it names methods that would work"
+        assert all(METHODS[other]().requirements() <= view.offers for other in named), (
+            "it names methods that would work"
+        )
         return
     found = vitrail.explain(view, images, method)
     assert found.maps.shape == (2, *method.shape(view, entry.size))

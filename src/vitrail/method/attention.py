@@ -4,7 +4,7 @@
 mean over patch rows on average-pooled models, and the pool's own attention where a model pools by attention.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import torch
@@ -88,7 +88,7 @@ class Rollout(Method):
         start: The first block taken in.
     """
 
-    base: Mixing = RawAttention()
+    base: Mixing = field(default=RawAttention(), metadata={"understood": True})
     start: int = 0
 
     def __post_init__(self) -> None:

@@ -132,11 +132,15 @@ class Method(ABC):
 
     @property
     def spec(self) -> str:
-        """The shortest spec string that gives this method again, such as ``ig(steps=20)``."""
+        """A short spec string that gives this method again, such as ``ig(steps=20)``.
+
+        What a composition holds is always said, unless its field is marked as ``understood``.
+        """
         parts = []
         for i, field in enumerate(dataclasses.fields(self)):
             value = getattr(self, field.name)
-            if value == field.default and not (i == 0 and isinstance(value, Method)):
+            shown = i == 0 and isinstance(value, Method) and not field.metadata.get("understood")
+            if value == field.default and not shown:
                 continue
             text = value.spec if isinstance(value, Method) else value if _is_word(value) else repr(value)
             parts.append(text if i == 0 and isinstance(value, Method) else f"{field.name}={text}")
@@ -178,7 +182,8 @@ class Method(ABC):
         if not missing:
             return
         needed = " and ".join(_NEED_WORDS[need] for need in sorted(missing))
-        serving = [cls.id for cls in METHODS.values() if cls.needs <= view.offers and cls.family != "baseline"]
+        serving = [m.id for m in (cls() for cls in METHODS.values()) if m.requirements() <= view.offers]
+        serving.remove("random")
         raise InputError(f"{self.spec} needs {needed}, which {view.name} does not have; use {', '.join(serving)}")
 
 
