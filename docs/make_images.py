@@ -18,15 +18,24 @@ def save(picture: Image.Image, name: str) -> None:
     picture.quantize(256, dither=Image.Dither.FLOYDSTEINBERG).save(HERE / name, optimize=True)
 
 
-def demo() -> Image.Image:
-    """Four sample scenes by five methods: the picture at the top of the README."""
+FAMILIES = {
+    "gradient": ("saliency", "ixg", "ig(steps=24)", "smoothgrad", "gbp", "fullgrad", "plus(fullgrad_plus)"),
+    "cam": ("gradcam", "gradcam++", "xgradcam", "hirescam", "layercam", "eigencam", "attcam(relu=True)"),
+    "attention": ("raw_attention", "rollout", "grad_rollout", "genatt", "t_attn", "bt_h", "legrad", "inflow"),
+    "relevance": ("t_attr", "partial_lrp", "lrp", "lrp(to=tokens)"),
+    "decomposition": ("decompx", "decompx(bias=absdot)", "attin", "n_res", "globenc", "alti"),
+    "composition": ("plus(decompx)", "skipplus(decompx)", "cat", "attcat", "gradsam", "var(genatt)"),
+}
+
+
+def sheet(names: tuple[str, ...], specs: tuple[str, ...]) -> Image.Image:
+    """Sample scenes by methods."""
     view = load("demo")
-    chosen = [(name, scene) for name, scene in scenes.samples() if name in ("rabbit", "whale", "helicopter", "church")]
+    chosen = [(name, scene) for name, scene in scenes.samples() if name in names]
     pictures = [scene.pil for _, scene in chosen]
     for picture, (name, _) in zip(pictures, chosen):
         picture.filename = name
-    found = [explain(view, pictures, spec) for spec in ("gradcam", "ig(steps=24)", "rollout", "genatt", "decompx")]
-    return sheet_of(found, pictures)
+    return sheet_of([explain(view, pictures, spec) for spec in specs], pictures)
 
 
 def classes() -> Image.Image:
@@ -45,5 +54,8 @@ def classes() -> Image.Image:
 
 
 if __name__ == "__main__":
-    save(demo(), "demo.png")
+    shown = ("rabbit", "whale", "helicopter", "church")
+    save(sheet(shown, ("gradcam", "ig(steps=24)", "rollout", "genatt", "decompx", "skipplus(decompx)")), "demo.png")
+    for family, specs in FAMILIES.items():
+        save(sheet(("whale", "rabbit-and-dumper"), specs), f"{family}.png")
     save(classes(), "scenes.png")

@@ -6,37 +6,27 @@ import torch
 
 import oracles.attention
 import vitrail
+from small import MODELS, SIZES, build, close
 from vitrail.method import GenAtt, RawAttention, Rollout
 from vitrail.model import load
 from zoo import pictures
-
-_SMALL = {"img_size": 64, "embed_dim": 48, "depth": 4, "num_heads": 3, "num_classes": 6}
-
-MODELS = {
-    "class token": ("vit_tiny_patch16_224", {}),
-    "distilled": ("deit_tiny_distilled_patch16_224", {}),
-    "average pooling": ("vit_tiny_patch16_224", {"global_pool": "avg"}),
-    "registers": ("vit_small_patch14_reg4_dinov2", {"img_size": 56, "init_values": 0.5}),
-}
 
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("method", [RawAttention(), Rollout(), GenAtt()], ids=lambda method: method.id)
 def test_agrees_with_the_matrix_form(model: str, method: vitrail.method.Method) -> None:
-    name, options = MODELS[model]
-    torch.manual_seed(1)
-    module = timm.create_model(name, pretrained=False, **(_SMALL | options)).double().eval()
+    module = build(model)
     view = load(module)
     images = pictures(2, view.size).double()
     maps = method.attribute(view, images, target=[0, 5]).double()
     for image, target, found in zip(images, (0, 5), maps):
         expected = getattr(oracles.attention, method.id)(module, image, target)
-        assert torch.linalg.norm(found.flatten() - expected) <= 1e-5 * torch.linalg.norm(expected)
+        assert close(found, expected)
 
 
 def test_start_leaves_early_blocks_out() -> None:
     torch.manual_seed(1)
-    module = timm.create_model("vit_tiny_patch16_224", pretrained=False, **_SMALL).eval()
+    module = timm.create_model("vit_tiny_patch16_224", pretrained=False, **SIZES).eval()
     view = load(module)
     image = pictures(1, view.size)
     last = Rollout(start=3).attribute(view, image)
@@ -48,14 +38,14 @@ def test_start_leaves_early_blocks_out() -> None:
 
 @pytest.mark.parametrize("layer", [-5, 4])
 def test_a_layer_that_does_not_exist_is_refused(layer: int) -> None:
-    view = load(timm.create_model("vit_tiny_patch16_224", pretrained=False, **_SMALL))
+    view = load(timm.create_model("vit_tiny_patch16_224", pretrained=False, **SIZES))
     with pytest.raises(vitrail.InputError, match="has 4 blocks"):
         RawAttention(layer=layer).attribute(view, pictures(1, view.size))
 
 
 def test_an_attention_pool_is_where_reading_begins() -> None:
     torch.manual_seed(1)
-    options = _SMALL | {"depth": 2}
+    options = SIZES | {"depth": 2}
     module = timm.create_model("vit_base_patch16_siglip_224", pretrained=False, **options).eval()
     view = load(module)
     image = pictures(1, view.size)

@@ -1,51 +1,31 @@
 """Bi-Attn by heads and by tokens against the paper's matrix form, in float64."""
 
 import pytest
-import timm
 import torch
-from torch import nn
 
 import oracles.biattn
 import vitrail
+from small import MODELS, build, close
 from vitrail.method import BiAttnHeads, BiAttnTokens
 from vitrail.model import load
 from zoo import pictures
-
-_SMALL = {"img_size": 64, "embed_dim": 48, "depth": 4, "num_heads": 3, "num_classes": 6}
-
-MODELS = {
-    "class token": ("vit_tiny_patch16_224", {}),
-    "distilled": ("deit_tiny_distilled_patch16_224", {}),
-    "average pooling": ("vit_tiny_patch16_224", {"global_pool": "avg"}),
-    "registers": ("vit_small_patch14_reg4_dinov2", {"img_size": 56, "init_values": 0.5}),
-}
-
-
-def _model(name: str, **options: object) -> nn.Module:
-    torch.manual_seed(1)
-    base, own = MODELS[name]
-    return timm.create_model(base, pretrained=False, **(_SMALL | own | options)).double().eval()
-
-
-def _close(found: torch.Tensor, expected: torch.Tensor) -> bool:
-    return bool(torch.linalg.norm(found.flatten() - expected) <= 1e-5 * torch.linalg.norm(expected))
 
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("method", [BiAttnHeads(steps=3, start=1), BiAttnTokens(steps=3, start=2)], ids=lambda m: m.id)
 def test_agrees_with_the_matrix_form(model: str, method: BiAttnHeads | BiAttnTokens) -> None:
-    module = _model(model)
+    module = build(model)
     view = load(module)
     images = pictures(2, view.size).double()
     maps = method.attribute(view, images, target=[0, 5]).double()
     for image, target, found in zip(images, (0, 5), maps):
         expected = getattr(oracles.biattn, method.id)(module, image, target, method.steps, method.start)
-        assert _close(found, expected)
+        assert close(found, expected)
 
 
 @pytest.mark.parametrize(("name", "start"), [("bt_h", 1), ("bt_t", 2)])
 def test_default_start_is_the_published_share_of_the_depth(name: str, start: int) -> None:
-    view = load(_model("class token"))
+    view = load(build("class token"))
     image = pictures(1, view.size).double()
     default = vitrail.explain(view, image, f"{name}(steps=2)").maps
     assert torch.equal(default, vitrail.explain(view, image, f"{name}(steps=2, start={start})").maps)
@@ -54,12 +34,12 @@ def test_default_start_is_the_published_share_of_the_depth(name: str, start: int
 
 @pytest.mark.parametrize("name", ["bt_h", "bt_t"])
 def test_one_block_is_enough(name: str) -> None:
-    view = load(_model("class token", depth=1))
+    view = load(build("class token", depth=1))
     assert torch.isfinite(vitrail.explain(view, pictures(1, view.size).double(), f"{name}(steps=2)").maps).all()
 
 
 def test_a_model_that_hides_its_values_is_refused() -> None:
-    module = _model("class token").float()
+    module = build("class token").float()
     for block in module.blocks:
         block.attn.fused_attn = False  # softmax written by hand: attention shows, values do not
     view = load(module)
@@ -70,5 +50,5 @@ def test_a_model_that_hides_its_values_is_refused() -> None:
 
 
 def test_it_can_be_compared_between_classes() -> None:
-    view = load(_model("class token").float())
+    view = load(build("class token").float())
     assert torch.isfinite(vitrail.explain(view, pictures(2, view.size), "var(bt_h(steps=3), classes=top2)").maps).all()

@@ -3,48 +3,29 @@
 import pytest
 import timm
 import torch
-from torch import nn
 
 import oracles.legrad
 import vitrail
+from small import MODELS, SIZES, build, close
 from vitrail.method import LeGrad
 from vitrail.model import load
 from zoo import pictures
-
-_SMALL = {"img_size": 64, "embed_dim": 48, "depth": 4, "num_heads": 3, "num_classes": 6}
-
-MODELS = {
-    "class token": ("vit_tiny_patch16_224", {}),
-    "distilled": ("deit_tiny_distilled_patch16_224", {}),
-    "average pooling": ("vit_tiny_patch16_224", {"global_pool": "avg"}),
-    "registers": ("vit_small_patch14_reg4_dinov2", {"img_size": 56, "init_values": 0.5}),
-}
-
-
-def _model(name: str, **options: object) -> nn.Module:
-    torch.manual_seed(1)
-    base, own = MODELS[name]
-    return timm.create_model(base, pretrained=False, **(_SMALL | own | options)).double().eval()
-
-
-def _close(found: torch.Tensor, expected: torch.Tensor) -> bool:
-    return bool(torch.linalg.norm(found.flatten() - expected) <= 1e-5 * torch.linalg.norm(expected))
 
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("layers", [None, 2])
 def test_agrees_with_the_definition(model: str, layers: int | None) -> None:
-    module = _model(model)
+    module = build(model)
     view = load(module)
     images = pictures(2, view.size).double()
     maps = LeGrad(layers=layers).attribute(view, images, target=[0, 5]).double()
     for image, target, found in zip(images, (0, 5), maps):
-        assert _close(found, oracles.legrad.legrad(module, image, target, layers or 4))
+        assert close(found, oracles.legrad.legrad(module, image, target, layers or 4))
 
 
 def test_an_attention_pool_is_asked_about_every_block() -> None:
     torch.manual_seed(1)
-    options = _SMALL | {"depth": 2}
+    options = SIZES | {"depth": 2}
     module = timm.create_model("vit_base_patch16_siglip_224", pretrained=False, **options).double().eval()
     view = load(module)
     image = pictures(1, view.size).double()
@@ -63,7 +44,7 @@ def test_an_attention_pool_is_asked_about_every_block() -> None:
         (gradient,) = torch.autograd.grad(module.head(module.fc_norm(y[:, 0]))[0, 2], a)
         expected = expected + gradient[0, :, 0].clamp(min=0).mean(0)
         tokens = tokens.detach()
-    assert _close(found, expected)
+    assert close(found, expected)
 
 
 def test_no_layers_are_refused() -> None:
@@ -72,6 +53,6 @@ def test_no_layers_are_refused() -> None:
 
 
 def test_more_layers_than_there_are_means_all() -> None:
-    view = load(_model("class token"))
+    view = load(build("class token"))
     image = pictures(1, view.size).double()
     assert torch.equal(LeGrad(layers=40).attribute(view, image), LeGrad().attribute(view, image))

@@ -1,50 +1,30 @@
 """Transition attention maps against the paper's matrix form, in float64."""
 
 import pytest
-import timm
 import torch
-from torch import nn
 
 import oracles.transition
 import vitrail
+from small import MODELS, build, close
 from vitrail.method import TransitionAttention
 from vitrail.model import load
 from zoo import pictures
-
-_SMALL = {"img_size": 64, "embed_dim": 48, "depth": 4, "num_heads": 3, "num_classes": 6}
-
-MODELS = {
-    "class token": ("vit_tiny_patch16_224", {}),
-    "distilled": ("deit_tiny_distilled_patch16_224", {}),
-    "average pooling": ("vit_tiny_patch16_224", {"global_pool": "avg"}),
-    "registers": ("vit_small_patch14_reg4_dinov2", {"img_size": 56, "init_values": 0.5}),
-}
-
-
-def _model(name: str, **options: object) -> nn.Module:
-    torch.manual_seed(1)
-    base, own = MODELS[name]
-    return timm.create_model(base, pretrained=False, **(_SMALL | own | options)).double().eval()
-
-
-def _close(found: torch.Tensor, expected: torch.Tensor) -> bool:
-    return bool(torch.linalg.norm(found.flatten() - expected) <= 1e-5 * torch.linalg.norm(expected))
 
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(("start", "last_twice"), [(2, False), (0, True)])
 def test_agrees_with_the_matrix_form(model: str, start: int, last_twice: bool) -> None:
-    module = _model(model)
+    module = build(model)
     view = load(module)
     images = pictures(2, view.size).double()
     method = TransitionAttention(steps=4, start=start, last_twice=last_twice)
     maps = method.attribute(view, images, target=[0, 5]).double()
     for image, target, found in zip(images, (0, 5), maps):
-        assert _close(found, oracles.transition.t_attn(module, image, target, 4, start, last_twice))
+        assert close(found, oracles.transition.t_attn(module, image, target, 4, start, last_twice))
 
 
 def test_the_way_in_parts_is_the_way_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    view = load(_model("class token"))
+    view = load(build("class token"))
     images = pictures(3, view.size).double()
     expected = TransitionAttention(steps=6).attribute(view, images, target=1)
     monkeypatch.setattr("vitrail.method.base.COPIES_ON_CPU", 6)
@@ -52,7 +32,7 @@ def test_the_way_in_parts_is_the_way_in_one(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_default_start_is_a_third_of_the_depth() -> None:
-    view = load(_model("class token", depth=6))
+    view = load(build("class token", depth=6))
     image = pictures(1, view.size).double()
     maps = [TransitionAttention(steps=2, start=start).attribute(view, image) for start in (None, 2, 3)]
     assert torch.equal(maps[0], maps[1])
@@ -60,13 +40,13 @@ def test_default_start_is_a_third_of_the_depth() -> None:
 
 
 def test_it_costs_as_many_forwards_as_steps() -> None:
-    found = vitrail.explain(_model("class token"), pictures(2, (64, 64)), "t_attn(steps=5)", 1)
+    found = vitrail.explain(build("class token"), pictures(2, (64, 64)), "t_attn(steps=5)", 1)
     assert found.forwards == 2 * 5
 
 
 def test_wrong_settings_are_told() -> None:
     with pytest.raises(vitrail.InputError, match="at least 2 steps"):
         TransitionAttention(steps=1)
-    view = load(_model("class token"))
+    view = load(build("class token"))
     with pytest.raises(vitrail.InputError, match="the start layer must be 0 to 3"):
         TransitionAttention(start=4).attribute(view, pictures(1, view.size).double())
