@@ -14,8 +14,9 @@ HEAD = f"""# Agreement with the authors' code
 
 The authors' own code and vitrail on the same DeiT-tiny weights and the same {len(IMAGES)} ImageNet validation images,
 for the predicted class, before any upsampling or scaling. *Pearson* is the lowest correlation over the images, *error*
-the largest difference, relative to the map's largest absolute value. The stored maps lie in `tests/golden`; the test
-`tests/method/test_golden.py` holds the agreement, and `docs/make_agreement.py` writes this page.
+the largest difference, relative to the map's largest absolute value; maps of pixels are summed over the patches first.
+The stored maps lie in `tests/golden`; the test `tests/method/test_golden.py` holds the agreement, and
+`docs/make_agreement.py` writes this page.
 
 | spec | code | Pearson | error |
 |---|---|---|---|

@@ -36,7 +36,7 @@ class ALTI(Mixing):
     def matrices(self, view: View, batch: Batch, start: int) -> tuple[list[Tensor], Tensor]:
         trace, walk = steps(view, batch, start)
         with exactly(view):
-            found = [self._contributions(step).float() for step in walk]
+            found = [self._contributions(step) for step in walk]
         return found, view.readout_weights(trace, view.layout(batch.size))
 
     def maps(self, view: View, batch: Batch) -> Tensor:
@@ -62,8 +62,9 @@ class ALTI(Mixing):
                 if block:
                     vectors += scale2 * norm2.linear(vectors, deviation[image, some])
                 result = results[image, some]
-                distance = (result[:, None] - vectors).abs().sum(-1)
-                near[image, some] = (result.abs().sum(-1, keepdim=True) - distance).relu()
+                # |y| - |y - t| channel by channel: two long norms would lose the digits of a short vector.
+                toward = vectors * torch.ones_like(result).copysign(result)[:, None]
+                near[image, some] = torch.minimum(toward, 2 * result.abs()[:, None] - toward).sum(-1).relu()
         total = near.sum(-1, keepdim=True)
         own = torch.eye(tokens, dtype=near.dtype, device=near.device).expand_as(near)
         return torch.where(total > 0, near / total.clamp_min(torch.finfo(near.dtype).tiny), own)

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.method.base import RULES, Batch, Gradient, Method, register
-from vitrail.method.layered import Layered, Mixing, check_start
-from vitrail.model import Need, View
+from vitrail.method.layered import Layered, Mixing, check_start, weighted
+from vitrail.model import Need, View, full
 
 
 @register("raw_attention", family="attention", paper="Vaswani et al. 2017", cost="1 forward", needs=(Need.ATTENTION,))
@@ -33,7 +33,7 @@ class RawAttention(Mixing):
         check_start(start, view)
         trace = view.trace(batch.images, attention=True, start=view.depth)  # no gradient, no graph
         batch.score(trace.logits)
-        matrices = [attention.detach().float().mean(1) for attention in trace.attention[start:]]
+        matrices = [full(attention.detach()).mean(1) for attention in trace.attention[start:]]
         return matrices, view.readout_weights(trace, view.layout(batch.size))
 
     def maps(self, view: View, batch: Batch) -> Tensor:
@@ -67,10 +67,13 @@ class GenAtt(Mixing):
         trace = view.trace(batch.images, attention=True, rule=RULES[self.gradient], start=start)
         layers = trace.attention[start:]
         gradients = view.gradient(batch.score(trace.logits), layers)
-        products = (attention.detach().float() * gradient.float() for attention, gradient in zip(layers, gradients))
-        clamp_first = self.heads == "clamp_mean"
-        matrices = [p.relu().mean(1) if clamp_first else p.mean(1).relu() for p in products]
+        products = (full(attention.detach()) * full(gradient) for attention, gradient in zip(layers, gradients))
+        matrices = [self._fused(product) for product in products]
         return matrices, view.readout_weights(trace, view.layout(batch.size))
+
+    def _fused(self, product: Tensor) -> Tensor:
+        """(B, T, T): the positive part of (B, H, T, T) products, the heads' mean taken before or behind."""
+        return product.relu().mean(1) if self.heads == "clamp_mean" else product.mean(1).relu()
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         return view.patch_map(self.rolled(view, batch, self.start), view.layout(batch.size))
@@ -103,10 +106,42 @@ class Rollout(Method):
 )
 @dataclass(frozen=True)
 class GradRollout(GenAtt):
-    """The heads' mean of attention x gradient, its positive part rolled out with rows summing to one."""
+    """The heads' mean of attention x gradient, its positive part rolled out with rows summing to one.
+
+    Attributes:
+        compat: ``paper`` is the method as it is meant. ``authors`` is what the published code computes: gradients are
+            those of the scores before the softmax, each block takes those of the block as far from the other end, the
+            smallest nine tenths of every matrix are dropped, and it is column j that is divided by the sum of row j.
+    """
 
     normalise: ClassVar[bool] = True
     heads: Literal["clamp_mean", "mean_clamp"] = "mean_clamp"
+    compat: Literal["paper", "authors"] = "paper"
+
+    def matrices(self, view: View, batch: Batch, start: int) -> tuple[list[Tensor], Tensor]:
+        if self.compat == "paper":
+            return super().matrices(view, batch, start)
+        check_start(start, view)
+        trace = view.trace(batch.images, attention=True, rule=RULES[self.gradient], start=start)
+        gradients = view.gradient(batch.score(trace.logits), trace.attention[start:])
+        layers = [full(attention.detach()) for attention in trace.attention[start:]]
+        products = [attention * full(gradient) for attention, gradient in zip(layers, gradients)]
+        slopes = [p - attention * p.sum(-1, keepdim=True) for p, attention in zip(products, layers)]
+        matrices = []
+        for attention, slope in zip(layers, reversed(slopes)):
+            matrix = self._fused(attention * slope)
+            flat = matrix.flatten(1)
+            smallest = flat.topk(int(flat.shape[1] * 0.9), largest=False).indices
+            matrices.append(flat.scatter(1, smallest, 0).view_as(matrix))
+        return matrices, view.readout_weights(trace, view.layout(batch.size))
+
+    def rolled(self, view: View, batch: Batch, start: int) -> Tensor:
+        if self.compat == "paper":
+            return super().rolled(view, batch, start)
+        matrices, row = self.matrices(view, batch, start)
+        for matrix in reversed(matrices):
+            row = (row + weighted(row, matrix)) / (matrix.sum(-1) + 1)
+        return row
 
 
 @register(
@@ -132,10 +167,10 @@ class AttIxG(Layered):
         behind = self.compat == "paper"
         states = trace.states[start + 1 : -1] if behind else trace.states[start:-1]
         gradients = view.gradient(batch.score(trace.logits), states)
-        received = [attention.detach().float().mean((1, 2)) for attention in trace.attention[start:]]
+        received = [full(attention.detach()).mean((1, 2)) for attention in trace.attention[start:]]
         return torch.stack(
             [
-                attended * (state.detach().float() * gradient.float()).sum(-1)
+                attended * (full(state.detach()) * full(gradient)).sum(-1)
                 for attended, state, gradient in zip(received, states, gradients)
             ]
         )
