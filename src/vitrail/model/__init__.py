@@ -4,12 +4,13 @@ from vitrail.model import pictures
 from vitrail.model.anatomy import Layout
 from vitrail.model.blockparts import BlockParts
 from vitrail.model.inputs import Preprocess, sources_of
+from vitrail.model.memory import in_parts, is_out_of_memory
 from vitrail.model.relevance import Entry, Relevance, relevances, trace_pixels, trace_tokens
 from vitrail.model.rules import FROZEN, GUIDED, TRUE, Rule
 from vitrail.model.sources import load, zero_shot
 from vitrail.model.tap import Tap
 from vitrail.model.target import Likeness, Target, TargetLike, representation, resolve
-from vitrail.model.trace import Need, Precision, Trace
+from vitrail.model.trace import Need, Precision, Trace, full
 from vitrail.model.view import View
 
 __all__ = [
@@ -30,6 +31,9 @@ __all__ = [
     "TargetLike",
     "Trace",
     "View",
+    "full",
+    "in_parts",
+    "is_out_of_memory",
     "load",
     "pictures",
     "relevances",

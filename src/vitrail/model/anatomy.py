@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from vitrail.errors import InputError
 from vitrail.model.tap import Tap
+from vitrail.model.trace import first_of
 
 MOST_PREFIX_TOKENS = 64
 """More tokens than this before the patches means that the grid was misread."""
@@ -288,3 +289,16 @@ def bypassed(blocks: Blocks, entering: Callable[[Tensor], Tensor]) -> Iterator[N
             vars(module).pop("forward", None)
             if forward is not None:
                 vars(module)["forward"] = forward
+
+
+@contextmanager
+def caught(module: nn.Module | None, outputs: list[Tensor]) -> Iterator[None]:
+    """Keep the outputs of one module while it runs."""
+    if module is None:
+        yield
+        return
+    handle = module.register_forward_hook(lambda _, __, output: outputs.append(first_of(output)))
+    try:
+        yield
+    finally:
+        handle.remove()

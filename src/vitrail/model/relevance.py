@@ -20,8 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.model.tap import Tap
-from vitrail.model.trace import Trace
-from vitrail.model.view import View, logits_of
+from vitrail.model.trace import Trace, logits_of
+from vitrail.model.view import View
 
 Base = Callable[..., tuple[Tensor, ...]]
 """Inputs -> the tensors that take over the relevance, each of them all of it."""
@@ -276,7 +276,8 @@ def relevances(view: View, scores: Tensor, tensors: list[Tensor]) -> list[Tensor
     """The relevance of each tensor when each image's score starts with a relevance of one."""
     start = scores * _ratio(torch.ones_like(scores), scores.detach(), 0)
     gradients = view.gradient(start, tensors)
-    return [tensor.detach().float() * gradient.float() for tensor, gradient in zip(tensors, gradients)]
+    wide = torch.promote_types(view.dtype, torch.float32)
+    return [tensor.detach().to(wide) * gradient.to(wide) for tensor, gradient in zip(tensors, gradients)]
 
 
 def _wide(view: View, images: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from torch import Tensor
 from vitrail.errors import InputError
 from vitrail.model.anatomy import Layout
 from vitrail.model.tap import Tap
+from vitrail.model.trace import full
 
 if TYPE_CHECKING:
     from vitrail.model.view import View
@@ -23,13 +24,18 @@ def respond(view: "View", tokens: Tensor, keep: Tensor, layout: Layout, form: Fo
     Args:
         view: The model.
         tokens: (B, T, D) from `View.embed`.
-        keep: (B, N) boolean, True for the patches that stay.
+        keep: (B, N) boolean, True for the patches that stay; or (B, n) whole numbers, the n patches that stay, each
+            once: as many for every image, so that nothing waits for the device to count them.
         layout: The layout the tokens were embedded with.
         form: How the tokens are taken away.
 
     Returns:
-        (B, classes) float32.
+        (B, classes) float32 (float64 from a float64 model).
     """
+    if keep.dtype == torch.long and keep.ndim == 2 and len(keep) == len(tokens) and keep.shape[1] > 0:
+        if form == "gather":
+            return full(view.answer(_taken(tokens, keep, layout.prefix), layout))
+        keep = torch.zeros(len(keep), layout.patches, dtype=torch.bool, device=keep.device).scatter_(1, keep, True)
     if keep.shape != (len(tokens), layout.patches) or keep.dtype != torch.bool:
         raise InputError(
             f"keep must be a boolean ({len(tokens)}, {layout.patches}) tensor, "
@@ -40,19 +46,23 @@ def respond(view: "View", tokens: Tensor, keep: Tensor, layout: Layout, form: Fo
     fewest = layout.prefix if view.readout.prefix and not view.readout.patches else layout.prefix + 1
     if int(counts.min()) < fewest:
         raise InputError(f"{view.name} pools over its patches: at least one patch must be kept for every image")
-    view.meter.forwards += len(tokens)
     if form == "mask":
+        view.meter.forwards += len(tokens)
         with Tap(hidden=~stays):
             tokens = view.encode(tokens, layout)[-1]
-    logits = torch.empty(len(tokens), view.num_classes, device=tokens.device, dtype=torch.float32)
+    logits = torch.empty(len(tokens), view.num_classes, device=tokens.device, dtype=full(tokens).dtype)
     for count in counts.unique().tolist():  # images with as many tokens left go together
         rows = (counts == count).nonzero().squeeze(1)
         index = stays[rows].nonzero()[:, 1].view(len(rows), count, 1)
         left = tokens[rows].gather(1, index.expand(-1, -1, tokens.shape[-1]))
-        if form == "gather":
-            left = view.encode(left, layout)[-1]
-        logits[rows] = view.head(left, layout).float()
+        logits[rows] = full(view.answer(left, layout) if form == "gather" else view.head(left, layout))
     return logits
+
+
+def _taken(tokens: Tensor, patches: Tensor, prefix: int) -> Tensor:
+    """(B, T, D) tokens, (B, n) patches -> (B, prefix + n, D): the prefix tokens and those patches."""
+    places = torch.cat([torch.arange(prefix, device=patches.device).expand(len(patches), -1), patches + prefix], 1)
+    return tokens.gather(1, places[:, :, None].expand(-1, -1, tokens.shape[-1]))
 
 
 def can_gather(view: "View", token: Tensor, layout: Layout) -> bool:

@@ -1,4 +1,4 @@
-"""Read attention, hide tokens and change backward rules while a model runs, without touching the model.
+"""Read attention, hide or weaken tokens and change backward rules while a model runs, without touching the model.
 
 A `Tap` is a ``TorchFunctionMode``: it sees the functional calls of the model's own forward pass, in this thread only.
 Fused attention is computed openly there, so its probabilities can be kept, with their gradients.
@@ -28,16 +28,21 @@ class Tap(TorchFunctionMode):
         read: Keep the attention probabilities in `attention`, one (batch, heads, queries, keys) tensor a call, and the
             (batch, heads, keys, channels) vectors they mix in `values` (not where a model writes its softmax by hand).
         hidden: (batch, tokens) boolean, True where a key is hidden from every query.
+        scaled: (batch, tokens) factors by which a key's scores before the softmax are multiplied, counted from the
+            lowest score of the query: at 0 a key is as uninteresting as the least interesting one.
     """
 
-    def __init__(self, *, rule: Rule = TRUE, read: bool = False, hidden: Tensor | None = None) -> None:
+    def __init__(
+        self, *, rule: Rule = TRUE, read: bool = False, hidden: Tensor | None = None, scaled: Tensor | None = None
+    ) -> None:
         super().__init__()
         self.rule = rule
         self.read = read
         self.hidden = hidden
+        self.scaled = scaled
         self.attention: list[Tensor] = []
         self.values: list[Tensor] = []
-        self._open = read or rule is not TRUE
+        self._open = read or rule is not TRUE or scaled is not None
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -67,6 +72,13 @@ class Tap(TorchFunctionMode):
 
     def _hides(self, batch: int, keys: int) -> bool:
         return self.hidden is not None and self.hidden.shape == (batch, keys)
+
+    def _scale(self, scores: Tensor) -> Tensor:
+        """(batch, heads, queries, keys) scores, those of some keys made smaller."""
+        if self.scaled is None or self.scaled.shape != (scores.shape[0], scores.shape[-1]):
+            return scores
+        lowest = scores.amin(-1, keepdim=True)
+        return (scores - lowest) * self.scaled[:, None, None, :].to(scores.dtype)
 
     def _fused_attention(
         self,
@@ -106,7 +118,7 @@ class Tap(TorchFunctionMode):
         scores = query @ key.transpose(-2, -1) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale) + bias
         if self.read:
             self.values.append(value)
-        return self.keep(scores.softmax(-1)).to(value.dtype) @ value
+        return self.keep(self._scale(scores).softmax(-1)).to(value.dtype) @ value
 
     def _multi_head_attention(
         self,
@@ -176,7 +188,7 @@ class Tap(TorchFunctionMode):
         if self._hides(x.shape[0], x.shape[-1]):
             assert self.hidden is not None
             x = x.masked_fill(self.hidden[:, None, None, :], -math.inf)
-        return self.keep(func(x, dim, *args, **kwargs))
+        return self.keep(func(self._scale(x), dim, *args, **kwargs))
 
 
 @contextmanager

@@ -11,8 +11,10 @@ from torch import Tensor, nn
 
 from vitrail.errors import InputError
 from vitrail.model.anatomy import watch
+from vitrail.model.inspection import taking
 from vitrail.model.sources import ZeroShot
-from vitrail.model.view import View, logits_of
+from vitrail.model.trace import logits_of
+from vitrail.model.view import View
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,19 @@ class Target:
             raise InputError(f"a target function must return one score an image, ({len(logits)},), but it gave {shape}")
         return scores
 
-    def take(self, rows: slice) -> "Target":
+    def to(self, device: torch.device) -> "Target":
+        """The same target, its class numbers on a device."""
+        return Target(None if self.classes is None else self.classes.to(device, non_blocking=True), self.function)
+
+    def repeat(self, times: int) -> "Target":
+        """The target of ``times`` copies of the images, one set after the other."""
+        return Target(None if self.classes is None else self.classes.repeat(times), self.function)
+
+    def probability(self, logits: Tensor) -> Tensor:
+        """(B, classes) -> (B,): the class's softmax probability; a user's own function, or a likeness, as it is."""
+        return self.score(logits if self.function is not None or logits.shape[1] == 1 else logits.softmax(1))
+
+    def take(self, rows: slice | Tensor) -> "Target":
         """The target of some of the images."""
         return Target(None if self.classes is None else self.classes[rows], self.function)
 
@@ -159,7 +173,7 @@ class _Similarity(nn.Module):
 
 def representation(view: View, images: Tensor) -> Tensor:
     """(B, 3, H, W) -> (B, D): what enters the classifier's last layer, as a reference for `Likeness`."""
-    with view.still(), torch.no_grad():
+    with view.still(), torch.no_grad(), taking(view, images.shape[2:]):
         return _before(view.model, _classifier(view), images.to(view.device, view.dtype))
 
 

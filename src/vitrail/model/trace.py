@@ -1,12 +1,31 @@
 """What a method needs from a model, and what one forward pass through it leaves behind."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
-Precision = Literal["fp32", "bf16", "fp16"]
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+"""``tf32`` is float32 with faster, coarser matrix products, on GPUs that have them; the others say it themselves."""
+
+
+def full(tensor: Tensor) -> Tensor:
+    """The tensor in float32 at least: half types have too few digits for sums, float64 keeps all of its own."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def first_of(output: Any) -> Any:
+    """What a module returns, or the first of it where that is a tuple."""
+    return output[0] if isinstance(output, tuple) else output
+
+
+def logits_of(output: Any) -> Tensor:
+    """The logits in whatever a model returns: a tensor, a tuple, or an object with ``.logits``."""
+    logits: Tensor = first_of(output.logits if hasattr(output, "logits") else output)
+    return logits
 
 
 class Need(StrEnum):
@@ -42,9 +61,26 @@ class Trace:
     pool: Tensor | None
 
 
-@dataclass
 class Meter:
-    """Images pushed forward and backward through the model since the view was made."""
+    """Images pushed forward and backward through the model since the view was made.
 
-    forwards: int = 0
-    backwards: int = 0
+    Attributes:
+        backwards: Images pushed backward.
+        listener: Told how many more were pushed forward, at once; a progress bar, for example.
+    """
+
+    def __init__(self) -> None:
+        self._forwards = 0
+        self.backwards = 0
+        self.listener: Callable[[int], object] | None = None
+
+    @property
+    def forwards(self) -> int:
+        """Images pushed forward."""
+        return self._forwards
+
+    @forwards.setter
+    def forwards(self, count: int) -> None:
+        if self.listener is not None:
+            self.listener(count - self._forwards)
+        self._forwards = count

@@ -1,29 +1,26 @@
 """One view over every classifier: images -> tokens -> blocks -> logits, with nothing in the model changed."""
 
 import hashlib
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import Any, get_args
-from weakref import WeakKeyDictionary
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from vitrail.errors import InputError
-from vitrail.model import anatomy, removal
+from vitrail.model import anatomy, inspection, removal
 from vitrail.model.anatomy import Blocks, Features, Layout, Readout
 from vitrail.model.blockparts import BlockParts, find_parts
 from vitrail.model.inputs import Preprocess
+from vitrail.model.inspection import taking
 from vitrail.model.rules import TRUE, Rule
-from vitrail.model.tap import Tap, tapped
-from vitrail.model.trace import Meter, Need, Precision, Trace
-
-_LOCKS: WeakKeyDictionary[nn.Module, threading.RLock] = WeakKeyDictionary()
-"""One lock a model: its views take turns, whatever threads they run in."""
+from vitrail.model.still import Still
+from vitrail.model.tap import tapped
+from vitrail.model.trace import Meter, Need, Trace, first_of, logits_of
 
 
-class View:
+class View(Still):
     """A classifier seen one way, whatever library it comes from.
 
     Args:
@@ -41,17 +38,13 @@ class View:
         preprocess: Preprocess,
         classes: Sequence[str] | None = None,
     ) -> None:
-        self.model = model
+        super().__init__(model)
         self.name = name
         self.preprocess = preprocess
         self.classes = None if classes is None else tuple(classes)
-        self.precision: Precision = "fp32"
         self.meter = Meter()
-        self._lock = _LOCKS.setdefault(model, threading.RLock())
-        self._depth = 0
         self._layouts: dict[tuple[int, int], Layout] = {}
         self._gathers: bool | None = None
-        self._memory: dict[tuple[Any, ...], tuple[Tensor, Trace]] | None = None
         self._fingerprint: tuple[object, str] = (None, "")
         self._parts: tuple[object, tuple[BlockParts, ...] | None] = (None, None)
         with self.still():
@@ -69,28 +62,19 @@ class View:
         return self.preprocess.size
 
     @property
-    def device(self) -> torch.device:
-        """Where the model's weights live."""
-        return next((p.device for p in self.model.parameters()), torch.device("cpu"))
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The floating point type of the model's weights."""
-        return next((p.dtype for p in self.model.parameters() if p.is_floating_point()), torch.float32)
-
-    @property
     def offers(self) -> frozenset[Need]:
         """What this model can give to a method."""
-        found = {Need.GRADIENTS}
-        if self.blocks is not None:
-            found |= {Need.TOKENS, Need.FEATURES}
-            if self.blocks.attention:
-                found.add(Need.ATTENTION)
-                if self.parts is not None:
-                    found.add(Need.PARTS)
-        elif self.features is not None:
-            found.add(Need.FEATURES)
-        return frozenset(found)
+        return frozenset(need for need in Need if self.can_give(need))
+
+    def can_give(self, need: Need) -> bool:
+        """Whether a method can have what it needs; the blocks' parts are looked for only where they are asked for."""
+        if need is Need.PARTS:
+            return self.parts is not None
+        if need is Need.ATTENTION:
+            return self.blocks is not None and self.blocks.attention
+        if need is Need.TOKENS:
+            return self.blocks is not None
+        return need is Need.GRADIENTS or self.blocks is not None or self.features is not None
 
     @property
     def parts(self) -> tuple[BlockParts, ...] | None:
@@ -119,8 +103,8 @@ class View:
             return size
         if size == self.size:
             return self.features.grid
-        with self.still(), self._taking(size):
-            found = anatomy.find_features(anatomy.watch(self.model, self._blank(size)), size)
+        with self.still(), taking(self, size):
+            found = anatomy.find_features(anatomy.watch(self.model, self.blank(size)), size)
         return size if found is None else found.grid
 
     @property
@@ -152,60 +136,11 @@ class View:
             f"grid {rows} x {columns}, {parts}, offers {', '.join(sorted(self.offers))})"
         )
 
-    # ------------------------------------------------------------------------------------------------- standing still
-
-    @contextmanager
-    def still(self) -> Iterator[None]:
-        """Hold the model in evaluation mode, one thread at a time, and give it back exactly as it was."""
-        with self._lock, ExitStack() as stack:
-            if self._depth == 0:
-                device = self.device
-                stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
-                stack.enter_context(torch.inference_mode(False))  # gradients are possible inside, also under no_grad
-                if self.precision != "fp32":
-                    dtype = torch.bfloat16 if self.precision == "bf16" else torch.float16
-                    stack.enter_context(torch.autocast(device.type, dtype))
-                training = [module for module in self.model.modules() if module.training]
-                trainable = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-                for module in training:
-                    module.training = False
-                for parameter in trainable:
-                    parameter.requires_grad_(False)
-                stack.callback(_give_back, training, trainable)
-            self._depth += 1
-            try:
-                yield
-            finally:
-                self._depth -= 1
-
-    @contextmanager
-    def using(self, precision: Precision | None) -> Iterator[None]:
-        """Keep the view to oneself for a while, at another precision where one is given."""
-        if precision not in (None, *get_args(Precision)):
-            raise InputError(f"precision must be one of {', '.join(get_args(Precision))}, but {precision!r} was given")
-        with self._lock:
-            before = self.precision
-            self.precision = precision or before
-            try:
-                yield
-            finally:
-                self.precision = before
-
-    @contextmanager
-    def remembering(self) -> Iterator[None]:
-        """Inside, the same trace of the same images is computed once: several targets share one forward pass."""
-        with self._lock:
-            before, self._memory = self._memory, {} if self._memory is None else self._memory
-            try:
-                yield
-            finally:
-                self._memory = before
-
     # ------------------------------------------------------------------------------------------------- running
 
     def logits(self, images: Tensor) -> Tensor:
         """(B, 3, H, W) -> (B, classes): the model's own forward pass."""
-        with self.still(), self._taking(images.shape[2:]):
+        with self.still(), taking(self, images.shape[2:]):
             self.meter.forwards += len(images)
             return logits_of(self.model(images.to(self.device, self.dtype)))
 
@@ -217,7 +152,7 @@ class View:
             entered.append(tokens)
             return tokens
 
-        with self.still(), self._taking(images.shape[2:]), anatomy.bypassed(self._need_blocks(), entering):
+        with self.still(), taking(self, images.shape[2:]), anatomy.bypassed(self._need_blocks(), entering):
             self.model(images.to(self.device, self.dtype))
         return entered[0]
 
@@ -227,21 +162,29 @@ class View:
         states = [tokens]
         with self.still():
             for block, (args, kwargs) in zip(blocks.modules[start:stop], layout.extras[start:stop]):
-                states.append(_first(block(states[-1], *args, **kwargs)))
+                states.append(first_of(block(states[-1], *args, **kwargs)))
         return states
 
     def head(self, tokens: Tensor, layout: Layout) -> Tensor:
         """(B, T, D) tokens that left the last block -> (B, classes). Fewer tokens than the grid has are fine."""
         # The model's own code runs, on one blank picture; the blocks are passed by, and the tokens slipped in.
         with self.still(), anatomy.bypassed(self._need_blocks(), lambda _: tokens):
-            return logits_of(self.model(self._blank(layout.size)))
+            return logits_of(self.model(self.blank(layout.size)))
+
+    def answer(self, tokens: Tensor, layout: Layout) -> Tensor:
+        """(B, T, D) tokens that enter the first block -> (B, classes), and nothing kept on the way."""
+        self.meter.forwards += len(tokens)
+        blocks = self._need_blocks().modules
+        with self.still():
+            run = compiled_chain() if self.compiled else chain
+            return self.head(run(tokens, blocks, layout.extras), layout)
 
     def layout(self, size: tuple[int, int]) -> Layout:
         """The token layout for inputs of ``size`` pixels (height, width)."""
         if size not in self._layouts:
             blocks = self._need_blocks()
-            with self.still(), self._taking(size):
-                visits = anatomy.watch(self.model, self._blank(size))
+            with self.still(), taking(self, size):
+                visits = anatomy.watch(self.model, self.blank(size))
             layout = anatomy.find_layout(visits, blocks, size)
             if layout is None:
                 raise InputError(f"the patch grid of {self.name} cannot be made out at {size[0]} x {size[1]} pixels")
@@ -271,10 +214,11 @@ class View:
     def _trace(self, images: Tensor, rule: Rule, attention: bool, pixels: bool, start: int) -> Trace:
         self.meter.forwards += len(images)
         caught: list[Tensor] = []
-        with self.still(), torch.enable_grad(), _caught(self._entry(), caught):
+        with self.still(), torch.enable_grad(), anatomy.caught(self._entry(), caught):
             if pixels or self.blocks is None:
-                images = images.clone().requires_grad_()
-                with self._taking(images.shape[2:]), tapped(rule, attention) as seen:
+                # A leaf of its own that shares the numbers; what was made in inference mode cannot be one.
+                images = (images.clone() if images.is_inference() else images.detach()).requires_grad_()
+                with taking(self, images.shape[2:]), tapped(rule, attention) as seen:
                     logits = logits_of(self.model(images))
                 return Trace(images, logits, caught[-1] if caught else images, [], seen.attention, seen.values, None)
             layout = self.layout((images.shape[-2], images.shape[-1]))
@@ -353,72 +297,19 @@ class View:
 
     def _inspect(self) -> None:
         """Watch the model run once, find its parts, and check that they make up the model."""
-        try:
-            visits = anatomy.watch(self.model, self._blank(self.size))
-            with torch.no_grad():
-                probe = torch.randn(2, 3, *self.size, generator=torch.Generator().manual_seed(0))
-                expected = logits_of(self.model(probe.to(self.device, self.dtype)))
-        except (AssertionError, RuntimeError, ValueError, TypeError) as error:
-            raise InputError(
-                f"{self.name} could not be run on a (1, 3, {self.size[0]}, {self.size[1]}) input ({_one_line(error)}); "
-                "if it wants another size, pass size=(height, width)"
-            ) from error
-        if not isinstance(expected, Tensor) or expected.ndim != 2:
-            shape = tuple(expected.shape) if isinstance(expected, Tensor) else type(expected).__name__
-            raise InputError(
-                f"{self.name} must answer (batch, classes) logits, but it answered {shape}; "
-                "wrap it in a module that does"
-            )
-        self.num_classes = expected.shape[1]
+        visits, probe, answer = inspection.look(self)
+        self.num_classes = answer.shape[1]
         self.features: Features | None = anatomy.find_features(visits, self.size)
         self.readout = Readout((), patches=False, attention=False)
         self.blocks: Blocks | None = anatomy.find_blocks(visits)
-        if self.blocks is None:
-            return
-        layout = anatomy.find_layout(visits, self.blocks, self.size)
+        layout = None if self.blocks is None else anatomy.find_layout(visits, self.blocks, self.size)
         if layout is not None:
             self._layouts[self.size] = layout
-        if layout is None or not self._parts_make_the_model(probe, expected, layout):
+        found = None if layout is None else inspection.readout(self, probe, answer, layout)
+        if found is None:
             self.blocks = None
-
-    def _parts_make_the_model(self, probe: Tensor, expected: Tensor, layout: Layout) -> bool:
-        """Whether embed, encode and head one after another give the model's own answer; notes what the head reads."""
-        try:
-            with torch.no_grad():
-                last = self.encode(self.embed(probe), layout)[-1]
-            with torch.enable_grad(), Tap(read=True) as tap:
-                last = last.detach().requires_grad_()
-                logits = self.head(last, layout)
-        except (AssertionError, IndexError, RuntimeError, ValueError):
-            return False
-        finite = torch.isfinite(expected)
-        if logits.shape != expected.shape or not torch.allclose(logits[finite], expected[finite], 1e-2, 1e-3):
-            return False
-        direction = torch.linspace(-1, 2, self.num_classes, device=logits.device, dtype=logits.dtype)
-        (gradient,) = torch.autograd.grad((logits * direction).sum(), last)
-        strength = gradient.float().norm(dim=2).sum(0).nan_to_num(1.0)
-        if strength.max() == 0:  # an untrained head of zeros tells nothing: assume what most models do
-            strength[0] = 1.0
-        read = strength > 1e-6 * strength.max()
-        self.readout = Readout(
-            prefix=tuple(read[: layout.prefix].nonzero().squeeze(1).tolist()),
-            patches=bool(read[layout.prefix :].any()),
-            attention=any(a.shape[-1] == layout.tokens for a in tap.attention),
-        )
-        return True
-
-    @contextmanager
-    def _taking(self, size: Sequence[int]) -> Iterator[None]:
-        """Say it in a sentence when the model refuses inputs of another size than its own."""
-        try:
-            yield
-        except (AssertionError, RuntimeError, ValueError) as error:
-            if tuple(size) == self.size or isinstance(error, InputError | torch.OutOfMemoryError):
-                raise
-            raise InputError(
-                f"{self.name} cannot take pictures of {' x '.join(map(str, size))} pixels ({_one_line(error)}); "
-                f"it wants {self.size[0]} x {self.size[1]}"
-            ) from error
+        else:
+            self.readout = found
 
     def _entry(self) -> nn.Module | None:
         if self.blocks is not None:
@@ -430,39 +321,22 @@ class View:
             raise InputError(f"{self.name} has no chain of transformer blocks over patch tokens")
         return self.blocks
 
-    def _blank(self, size: tuple[int, int]) -> Tensor:
+    def blank(self, size: tuple[int, int]) -> Tensor:
+        """(1, 3, H, W): one picture of the mean colour."""
         return torch.zeros(1, 3, *size, device=self.device, dtype=self.dtype)
 
 
-@contextmanager
-def _caught(module: nn.Module | None, caught: list[Tensor]) -> Iterator[None]:
-    """Keep the outputs of one module while it runs."""
-    if module is None:
-        yield
-        return
-    handle = module.register_forward_hook(lambda _, __, output: caught.append(_first(output)))
-    try:
-        yield
-    finally:
-        handle.remove()
+def chain(
+    tokens: Tensor, blocks: Sequence[nn.Module], extras: Sequence[tuple[tuple[Any, ...], dict[str, Any]]]
+) -> Tensor:
+    """The blocks one after another."""
+    for block, (args, kwargs) in zip(blocks, extras):
+        tokens = first_of(block(tokens, *args, **kwargs))
+    return tokens
 
 
-def _give_back(training: list[nn.Module], trainable: list[nn.Parameter]) -> None:
-    for module in training:
-        module.training = True
-    for parameter in trainable:
-        parameter.requires_grad_(True)
-
-
-def _first(output: Any) -> Any:
-    return output[0] if isinstance(output, tuple) else output
-
-
-def logits_of(output: Any) -> Tensor:
-    """The logits in whatever a model returns: a tensor, a tuple, or an object with ``.logits``."""
-    logits: Tensor = _first(output.logits if hasattr(output, "logits") else output)
-    return logits
-
-
-def _one_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+@cache
+def compiled_chain() -> Callable[..., Tensor]:
+    """The same, through `torch.compile`: worth its minute of compiling for many thousand passes."""
+    compiled: Callable[..., Tensor] = torch.compile(chain)
+    return compiled

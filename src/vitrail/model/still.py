@@ -1,0 +1,140 @@
+"""Hold a model still while it is looked at: evaluation mode, one thread at a time, given back exactly as it was."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any, get_args
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.errors import InputError
+from vitrail.model.trace import Precision, Trace
+
+_LOCKS: WeakKeyDictionary[nn.Module, threading.RLock] = WeakKeyDictionary()
+"""One lock a model: its views take turns, whatever threads they run in."""
+
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Still:
+    """A model that can be held still.
+
+    Args:
+        model: Any module.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.precision: Precision = "fp32"
+        self.compiled = False
+        self._lock = _LOCKS.setdefault(model, threading.RLock())
+        self._held = False
+        self._memory: dict[tuple[Any, ...], tuple[Tensor, Trace]] | None = None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model's weights live."""
+        return next((p.device for p in self.model.parameters()), torch.device("cpu"))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The floating point type of the model's weights."""
+        return next((p.dtype for p in self.model.parameters() if p.is_floating_point()), torch.float32)
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Hold the model in evaluation mode, one thread at a time, and give it back exactly as it was."""
+        with self._lock:
+            if self._held:
+                yield
+                return
+            self._held = True
+            try:
+                with self._surroundings(), _evaluating(self.model):
+                    yield
+            finally:
+                self._held = False
+
+    @contextmanager
+    def _surroundings(self) -> Iterator[None]:
+        """Random state put aside (a few bytes on the host, also a GPU's), gradients possible, the precision wanted."""
+        device = self.device
+        random = torch.random.fork_rng([device] if device.type == "cuda" else [])
+        cast = nullcontext() if self.precision == "fp32" else torch.autocast(device.type, _DTYPES[self.precision])
+        with random, torch.inference_mode(False), cast:  # gradients are possible inside, also under no_grad
+            yield
+
+    @contextmanager
+    def using(self, precision: Precision | None, compiled: bool | None = None) -> Iterator[None]:
+        """Keep the view to oneself for a while, at another precision, or with its blocks compiled, where asked for."""
+        if precision not in (None, *get_args(Precision)):
+            raise InputError(f"precision must be one of {', '.join(get_args(Precision))}, but {precision!r} was given")
+        with self._lock:
+            before = self.precision, self.compiled
+            self.precision = precision or self.precision
+            self.compiled = self.compiled if compiled is None else compiled
+            try:
+                yield
+            finally:
+                self.precision, self.compiled = before
+
+    @contextmanager
+    def remembering(self) -> Iterator[None]:
+        """Inside, the same trace of the same images is computed once: several targets share one forward pass."""
+        with self._lock:
+            before, self._memory = self._memory, {} if self._memory is None else self._memory
+            try:
+                yield
+            finally:
+                self._memory = before
+
+
+@contextmanager
+def _fast_products() -> Iterator[None]:
+    """float32 whose matrix products may round their factors to 10 bits (TF32), on GPUs that can."""
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32
+    matmul.allow_tf32 = cudnn.allow_tf32 = True
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32 = before
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode without trainable weights; what was switched off is switched on again, whatever happens."""
+    training, trainable = _switched_on(model)
+    try:
+        for module in training:
+            module.training = False
+        for weight in trainable:
+            weight.requires_grad = False
+        yield
+    finally:
+        for module in training:
+            module.training = True
+        for weight in trainable:
+            weight.requires_grad = True
+
+
+def _switched_on(model: nn.Module) -> tuple[list[nn.Module], list[nn.Parameter]]:
+    """The modules in training mode, and the weights that want gradients.
+
+    One walk instead of ``model.modules()`` and ``model.parameters()``: at every call, these take longer than all else.
+    """
+    training: list[nn.Module] = []
+    trainable: list[nn.Parameter] = []
+    found, seen = [model], {model}
+    for module in found:  # it grows as it is walked
+        if module.training:
+            training.append(module)
+        if module._parameters:
+            trainable += [w for w in module._parameters.values() if w is not None and w.requires_grad]
+        if module._modules:
+            children = [child for child in module._modules.values() if child is not None and child not in seen]
+            seen.update(children)
+            found += children
+    return training, trainable
