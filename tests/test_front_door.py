@@ -68,15 +68,16 @@ print([name for name in vitrail._HOMES if isinstance(getattr(vitrail, name), typ
 # Two rooms stand beside the way and know no other: scenes (a world to look at) and show (how to draw numbers).
 MAY_USE: dict[str, set[str]] = {
     "errors": set(),
+    "spec": {"errors"},
     "scenes": {"errors"},
     "show": {"errors"},
     "model": {"errors", "scenes"},
-    "perturb": {"errors", "model"},
-    "method": {"errors", "model", "perturb"},
-    "explanation": {"errors", "show", "model"},
+    "perturb": {"errors", "spec", "model"},
+    "method": {"errors", "spec", "model", "perturb"},
+    "explanation": {"errors", "show", "model", "method"},
     "front": {"errors", "model", "method", "explanation"},
-    "metric": {"errors", "model", "perturb", "method", "explanation", "front"},
-    "bench": {"errors", "scenes", "show", "model", "perturb", "method", "explanation", "front", "metric"},
+    "metric": {"errors", "spec", "model", "perturb", "method", "explanation", "front"},
+    "bench": {"errors", "spec", "scenes", "show", "model", "perturb", "method", "explanation", "front", "metric"},
 }
 MAY_USE["serve"] = {*MAY_USE}
 MAY_USE["cli"] = {*MAY_USE}

@@ -219,7 +219,7 @@ def test_every_method_describes_itself(name: str) -> None:
         ("smoothgrad(noise=loud)", r"noise must be a number, but 'loud' was given"),
         ("smoothgrad(noise=1e999)", r"noise must be a number, but inf was given"),
         ("smoothgrad(noise=1" + "0" * 400 + ")", r"noise must be a number, but 1000"),
-        ("smoothgrad(3)", r"cannot be read; write it like 'ig'"),
+        ("smoothgrad(3)", r"smoothgrad's parameter base must be a method, but 3 was given"),
         ("zzall(limit=few)", r"limit must be a whole number or None, but 'few' was given"),
         ("zzall(layers=(1, x))", r"layers must be"),
         ("zzall(layers=3)", r"layers must be"),

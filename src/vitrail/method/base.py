@@ -1,10 +1,9 @@
 """What a method is: a frozen dataclass with one function, `Method.maps`, and a line in the registry."""
 
-import dataclasses
 import fnmatch
-import keyword
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -12,13 +11,15 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import InputError
-from vitrail.model import FROZEN, TRUE, Need, Rule, Target, TargetLike, View, resolve
+from vitrail.model import FROZEN, TRUE, Need, Rule, Target, TargetLike, View, full, in_parts, resolve
+from vitrail.spec import Configured, parameters
 
 Gradient = Literal["true", "frozen"]
 """The model's own gradient, or the one with attention, normalisers and gates held constant."""
 
 RULES: dict[str, Rule] = {"true": TRUE, "frozen": FROZEN}
 
+METHODS: dict[str, type["Method"]] = {}
 
 COPIES_ON_CPU, COPIES_ON_GPU = 32, 256
 """Images pushed through together when a method looks at many copies of each; a GPU starves on few."""
@@ -30,13 +31,16 @@ class Batch:
     Attributes:
         images: (B, 3, H, W) model inputs.
         logits: (B, classes) of the clean images, once some forward pass has shown them.
+        extras: What a method found besides the maps and the explanation should keep, by name; (B, ...) each.
     """
 
     def __init__(self, images: Tensor, target: Target | None = None, keys: Tensor | None = None) -> None:
         self.images = images
         self.logits: Tensor | None = None
-        self._target = target
+        # Now, while the device has nothing to do: behind a forward pass the copy would wait for it.
+        self._target = None if target is None else target.to(images.device)
         self._keys = keys
+        self.extras: dict[str, Tensor] = {}
 
     def __len__(self) -> int:
         return len(self.images)
@@ -52,21 +56,32 @@ class Batch:
         most = COPIES_ON_CPU if self.images.device.type == "cpu" else COPIES_ON_GPU
         return max(1, most // len(self.images))
 
+    def in_parts(self, copies: int, ask: Callable[[slice], Tensor]) -> Iterator[Tensor]:
+        """Ask about so many changed copies of the batch, some at a time; half as many from where memory runs out."""
+        return (found for _, found in in_parts(copies, self.copies_at_once, ask))
+
     def score(self, logits: Tensor) -> Tensor:
         """(B,) scores of the clean images' logits. A method that begins with a clean pass pays for no other."""
         if self.logits is None:
-            self.logits = logits.detach().float()
-            if not torch.isfinite(self.logits).all():
-                raise InputError(
-                    "the model's answer is not a number (NaN or infinite) for at least one image; "
-                    "check its weights and the input normalisation"
-                )
+            self.logits = full(logits.detach())
         if self._target is None:
             self._target = Target(self.logits.argmax(1))
         return self._target.score(logits)
 
+    def check(self) -> None:
+        """Refuse clean logits that are not numbers. This waits for the device, so `score` leaves it to the end."""
+        if self.logits is not None and not _finite(self.logits):
+            raise InputError(
+                "the model's answer is not a number (NaN or infinite) for at least one image; "
+                "check its weights and the input normalisation"
+            )
+
+    def given_or_predicted(self, view: View) -> Target:
+        """The target, for methods without a clean pass of their own: only a predicted one costs a forward pass."""
+        return self.settle(view) if self._target is None else self._target
+
     def settle(self, view: View) -> Target:
-        """The target, for methods that need it before (or without) a clean pass of their own."""
+        """The target, the clean logits known as well: for methods that need both before a clean pass of their own."""
         if self.logits is None:
             with torch.no_grad():
                 self.score(view.logits(self.images))
@@ -107,10 +122,11 @@ def checksum(images: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Method(ABC):
+class Method(Configured, ABC):
     """A way to explain. The fields are its configuration: keyword arguments, spec string, manifest and cache key."""
 
-    id: ClassVar[str]
+    kind = "method"
+    registry = METHODS
     family: ClassVar[str]
     paper: ClassVar[str]
     cost: ClassVar[str]
@@ -125,32 +141,14 @@ class Method(ABC):
         """Rows and columns of the maps for inputs of ``size``: one value a pixel, or one a cell of the model's grid."""
         return size if self.pixels else view.grid_at(size)
 
+    def passes(self, view: View, size: tuple[int, int]) -> int | None:
+        """Forward passes an image, at most or roughly, where they are so many that a progress bar should count them."""
+        return None
+
     def requirements(self) -> frozenset[Need]:
         """What the model must offer; compositions add what their parts need."""
         inner = (value.requirements() for value in vars(self).values() if isinstance(value, Method))
         return self.needs.union(*inner)
-
-    @property
-    def spec(self) -> str:
-        """A short spec string that gives this method again, such as ``ig(steps=20)``.
-
-        What a composition holds is always said, unless its field is marked as ``understood``.
-        """
-        parts = []
-        for i, field in enumerate(dataclasses.fields(self)):
-            value = getattr(self, field.name)
-            shown = i == 0 and isinstance(value, Method) and not field.metadata.get("understood")
-            if value == field.default and not shown:
-                continue
-            text = value.spec if isinstance(value, Method) else value if _is_word(value) else repr(value)
-            parts.append(text if i == 0 and isinstance(value, Method) else f"{field.name}={text}")
-        return f"{self.id}({', '.join(parts)})" if parts else self.id
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """Every parameter, written out."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {"id": self.id} | {key: _plain(value) for key, value in fields.items()}
 
     def attribute(self, model: Any, inputs: Tensor, target: TargetLike = None) -> Tensor:
         """Maps for model inputs, in Captum's manner.
@@ -174,11 +172,13 @@ class Method(ABC):
         self.check(view)
         batch = Batch(inputs.to(view.device, view.dtype), resolved)
         with view.still():
-            return self.maps(view, batch).detach().float().to(inputs.device)
+            maps = self.maps(view, batch).detach().float()
+        self.check_numbers(view, batch, maps)
+        return maps.to(inputs.device)
 
     def check(self, view: View) -> None:
         """Refuse a model that cannot give what the method needs, and name methods that would work."""
-        missing = self.requirements() - view.offers
+        missing = [need for need in self.requirements() if not view.can_give(need)]
         if not missing:
             return
         needed = " and ".join(_NEED_WORDS[need] for need in sorted(missing))
@@ -186,17 +186,19 @@ class Method(ABC):
         serving.remove("random")
         raise InputError(f"{self.spec} needs {needed}, which {view.name} does not have; use {', '.join(serving)}")
 
+    def check_numbers(self, view: View, batch: Batch, maps: Tensor) -> None:
+        """Refuse answers and maps that are not finite."""
+        batch.check()
+        if not _finite(maps):
+            raise InputError(
+                f"{self.spec} gave values that are not finite on {view.name}; "
+                "check the model's weights, or use precision='fp32'"
+            )
 
-def _is_word(value: Any) -> bool:
-    """Whether a string can stand in a spec without quotes, such as ``frozen`` or ``top5+worst``."""
-    if not isinstance(value, str) or value in ("True", "False", "None"):
-        return False
-    return all(part.isidentifier() and not keyword.iskeyword(part) for part in value.split("+"))
 
-
-def _plain(value: Any) -> Any:
-    """A parameter as JSON gives it back."""
-    return value.config if isinstance(value, Method) else list(value) if isinstance(value, tuple) else value
+def _finite(values: Tensor) -> bool:
+    """Whether all values are finite: the largest of them tells, in one pass and one wait for the device."""
+    return not values.numel() or math.isfinite(float(torch.linalg.vector_norm(values, math.inf)))
 
 
 _NEED_WORDS = {
@@ -206,8 +208,6 @@ _NEED_WORDS = {
     Need.ATTENTION: "attention between all patches",
     Need.PARTS: "pre-norm blocks of the usual form (no post-norm, no norms inside attention or MLP)",
 }
-
-METHODS: dict[str, type[Method]] = {}
 
 M = TypeVar("M", bound=type[Method])
 
@@ -243,16 +243,12 @@ def methods(pattern: str = "*") -> list[str]:
 def describe(name: str) -> dict[str, Any]:
     """What the command line and the viewer show of a method."""
     cls = METHODS[name]
-    params = {
-        field.name: field.default.spec if isinstance(field.default, Method) else field.default
-        for field in dataclasses.fields(cls)
-    }
     return {
         "id": name,
         "family": cls.family,
         "paper": cls.paper,
         "needs": sorted(need.value for need in cls.needs),
         "cost": cls.cost,
-        "params": params,
+        "params": parameters(cls),
         "summary": (cls.__doc__ or "").strip().splitlines()[0],
     }

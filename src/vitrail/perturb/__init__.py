@@ -1,0 +1,38 @@
+"""What is changed about a picture, and what the model answers then."""
+
+from vitrail.perturb.baselines import (
+    BASELINES,
+    AdaptiveBlur,
+    Baseline,
+    BlackPixel,
+    GaussianBlur,
+    RiseBlur,
+    UniformNoise,
+    ZeroNorm,
+    baseline,
+)
+from vitrail.perturb.canvas import Canvas, PixelCanvas, RemovalCanvas, TokenCanvas, cell_canvas, grid_labels
+from vitrail.perturb.order import order_of, ranks_of
+from vitrail.perturb.responder import Responder, Score
+
+__all__ = [
+    "BASELINES",
+    "AdaptiveBlur",
+    "Baseline",
+    "BlackPixel",
+    "Canvas",
+    "GaussianBlur",
+    "PixelCanvas",
+    "RemovalCanvas",
+    "Responder",
+    "RiseBlur",
+    "Score",
+    "TokenCanvas",
+    "UniformNoise",
+    "ZeroNorm",
+    "baseline",
+    "cell_canvas",
+    "grid_labels",
+    "order_of",
+    "ranks_of",
+]

@@ -1,0 +1,243 @@
+"""What stands where a picture is hidden. The names say what is really done, because papers do not agree on theirs.
+
+Everything works on model inputs, which are normalised: a raw value of v is (v - mean) / std there.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal, TypeVar
+
+import numpy as np
+import torch
+from scipy.ndimage import gaussian_filter
+from torch import Tensor
+from torch.nn import functional as F
+from torchvision.transforms.functional import gaussian_blur
+
+from vitrail.errors import InputError
+from vitrail.model import Preprocess, Target, View
+from vitrail.spec import Configured, read
+
+BASELINES: dict[str, type["Baseline"]] = {}
+
+
+@dataclass(frozen=True)
+class Baseline(Configured, ABC):
+    """A picture of nothing, made for each image."""
+
+    kind = "baseline"
+    registry = BASELINES
+
+    @abstractmethod
+    def fill(self, view: View, images: Tensor, target: Target) -> Tensor:
+        """(B, 3, H, W) model inputs -> what replaces their hidden pixels, of the same shape.
+
+        Args:
+            view: The model, for its normalisation (and its answers, which `AdaptiveBlur` asks for).
+            images: The images.
+            target: What is explained about them.
+        """
+
+
+T = TypeVar("T", bound=type[Baseline])
+
+
+def _register(name: str) -> Callable[[T], T]:
+    def enter(cls: T) -> T:
+        cls.id = name
+        BASELINES[name] = cls
+        return cls
+
+    return enter
+
+
+def baseline(spec: str | Baseline) -> Baseline:
+    """The baseline a spec string describes.
+
+    Example:
+        >>> baseline("rise_blur(11, 5)")
+        RiseBlur(kernel=11, sigma=5.0)
+    """
+    return read(spec, Baseline, "rise_blur(11, 5)")  # type: ignore[type-abstract]
+
+
+def _colour(raw: tuple[float, ...], preprocess: Preprocess, images: Tensor) -> Tensor:
+    """One raw colour everywhere."""
+    values = [(v - m) / s for v, m, s in zip(raw, preprocess.mean, preprocess.std)]
+    return torch.tensor(values, dtype=images.dtype, device=images.device).view(1, 3, 1, 1).expand_as(images)
+
+
+@_register("black_pixel")
+@dataclass(frozen=True)
+class BlackPixel(Baseline):
+    """True black: raw pixels of 0. Chefer's perturbation tests use it, and few others do."""
+
+    def fill(self, view: View, images: Tensor, target: Target) -> Tensor:
+        return _colour((0.0, 0.0, 0.0), view.preprocess, images)
+
+
+@_register("zero_norm")
+@dataclass(frozen=True)
+class ZeroNorm(Baseline):
+    """Zeros in the normalised space, the colour the model takes for the mean. What most papers call black."""
+
+    def fill(self, view: View, images: Tensor, target: Target) -> Tensor:
+        return torch.zeros_like(images)
+
+
+@_register("dataset_mean")
+@dataclass(frozen=True)
+class DatasetMean(Baseline):
+    """ImageNet's mean colour; the same as ``zero_norm`` for models that are normalised by it."""
+
+    def fill(self, view: View, images: Tensor, target: Target) -> Tensor:
+        return _colour(Preprocess().mean, view.preprocess, images)
+
+
+@_register("image_mean")
+@dataclass(frozen=True)
+class ImageMean(Baseline):
+    """The mean colour of each image itself."""
+
+    def fill(self, view: View, images: Tensor, target: Target) -> Tensor:
+        return images.mean((2, 3), keepdim=True).expand_as(images)
+
+
+@_register("rise_blur")
+@dataclass(frozen=True)
+class RiseBlur(Baseline):
+    """RISE's blur: a Gaussian cut off at ``kernel`` pixels and folded back into them; beyond the border lies zero.
+
+    With ``sigma`` as large as ``kernel``, as MDA has it, this is a box filter to four digits.
+
+    Attributes:
+        kernel: Width in pixels, odd.
+        sigma: Standard deviation.
+    """
+
+    kernel: int = 11
+    sigma: float = 5.0
+
+    def __post_init__(self) -> None:
+        _check_kernel(self.id, self.kernel, self.sigma)
+
+    def fill(self, view: View, images: Tensor, target: Target) -> Tensor:
+        return rise_blur(images, self.kernel, self.sigma)
+
+
+@_register("gaussian_blur")
+@dataclass(frozen=True)
+class GaussianBlur(Baseline):
+    """A plain Gaussian blur; the picture is mirrored at its border.
+
+    Attributes:
+        kernel: Width in pixels, odd.
+        sigma: Standard deviation.
+    """
+
+    kernel: int = 31
+    sigma: float = 10.0
+
+    def __post_init__(self) -> None:
+        _check_kernel(self.id, self.kernel, self.sigma)
+
+    def fill(self, view: View, images: Tensor, target: Target) -> Tensor:
+        if self.kernel // 2 >= min(images.shape[-2:]):
+            raise InputError(f"{self.spec} is too wide for images of {images.shape[-2]} x {images.shape[-1]} pixels")
+        blurred: Tensor = gaussian_blur(images, [self.kernel] * 2, [self.sigma] * 2)
+        return blurred
+
+
+@_register("adaptive_blur")
+@dataclass(frozen=True)
+class AdaptiveBlur(Baseline):
+    """MDA's blur: a box filter widened, image by image, until the target's probability falls below a share.
+
+    Images that never fall so low get the widest filter. For a target that is no class there is no probability: they
+    get the first one.
+
+    Attributes:
+        first: The narrowest filter tried, in pixels, odd.
+        last: The widest.
+        step: How much wider the next one is.
+        below: The probability to fall below.
+    """
+
+    first: int = 31
+    last: int = 101
+    step: int = 2
+    below: float = 0.01
+
+    def __post_init__(self) -> None:
+        _check_kernel(self.id, self.first, 1.0)
+        if self.step < 2 or self.step % 2 or self.last < self.first:
+            raise InputError(
+                f"adaptive_blur widens by an even step from first to last, but "
+                f"first={self.first}, last={self.last}, step={self.step} were given"
+            )
+
+    def fill(self, view: View, images: Tensor, target: Target) -> Tensor:
+        blurred, _ = self.search(view, images, target)
+        return blurred
+
+    def search(self, view: View, images: Tensor, target: Target) -> tuple[Tensor, Tensor]:
+        """The blurred images, and (B,) the width of each one's filter; 0 where none was wide enough."""
+        found = torch.empty_like(images)
+        widths = torch.zeros(len(images), dtype=torch.long)
+        left = torch.arange(len(images), device=images.device)
+        for width in range(self.first, self.last + 1, self.step):
+            blurred = rise_blur(images[left], width, width)
+            found[left] = blurred
+            with torch.no_grad():
+                low = target.take(left).probability(view.logits(blurred)) < self.below
+            widths[left[low].cpu()] = width
+            left = left[~low]
+            if target.classes is None or len(left) == 0:
+                break
+        return found, widths
+
+
+@_register("uniform_noise")
+@dataclass(frozen=True)
+class UniformNoise(Baseline):
+    """Every value drawn evenly between 0 and 1: of the raw pixels, or of the normalised inputs as TIS has it.
+
+    Attributes:
+        space: Where 0 and 1 are.
+        seed: Another seed draws other noise; all images get the same.
+    """
+
+    space: Literal["raw", "normalised"] = "raw"
+    seed: int = 0
+
+    def fill(self, view: View, images: Tensor, target: Target) -> Tensor:
+        noise = torch.rand(images.shape[1:], generator=torch.Generator().manual_seed(self.seed)).to(images)
+        if self.space == "raw":
+            mean, std = (torch.tensor(x).view(3, 1, 1).to(images) for x in (view.preprocess.mean, view.preprocess.std))
+            noise = (noise - mean) / std
+        return noise.expand_as(images)
+
+
+def _check_kernel(name: str, kernel: int, sigma: float) -> None:
+    if kernel < 1 or kernel % 2 == 0 or sigma <= 0:
+        raise InputError(f"{name} needs an odd kernel and a positive sigma, but {kernel} and {sigma} were given")
+
+
+@cache
+def rise_kernel(width: int, sigma: float) -> Tensor:
+    """(width,) one side of RISE's kernel, which is the outer product of two: a Gaussian folded back at the edges."""
+    impulse = np.zeros(width)
+    impulse[width // 2] = 1
+    return torch.tensor(gaussian_filter(impulse, sigma, mode="reflect"))
+
+
+def rise_blur(images: Tensor, width: int, sigma: float) -> Tensor:
+    """Blur as RISE does: zeros beyond the border."""
+    side = rise_kernel(width, float(sigma)).to(images)
+    for shape in ((-1, 1), (1, -1)):
+        kernel = side.view(1, 1, *shape).expand(images.shape[1], -1, -1, -1)
+        padding = (width // 2, 0) if shape == (-1, 1) else (0, width // 2)
+        images = F.conv2d(images, kernel, padding=padding, groups=images.shape[1])
+    return images

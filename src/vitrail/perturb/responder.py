@@ -1,0 +1,88 @@
+"""The response engine: what a model answers to many half-hidden copies of many images, in parts that fit memory."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from vitrail.model import Target, full, in_parts
+from vitrail.perturb.canvas import Canvas
+
+Score = Literal["probability", "logit"]
+"""What of the answer counts: the target class's softmax probability, or its logit. A target function of the user's own
+is taken as it is."""
+
+MOST_ON_CPU, MOST_ON_GPU = 64, 4096
+"""Copies at once: a CPU gains nothing from more, a GPU starves on fewer."""
+
+LIVE = 20
+"""How many tensors as large as the input a forward pass holds at once, roughly."""
+
+
+class Responder:
+    """Asks a model about copies of the images on a canvas. All images advance together.
+
+    Args:
+        canvas: The images.
+        target: What is explained about each.
+        score: What of the answer counts.
+        most: Copies at once; as many as memory has room for by default. Halved for good when memory runs out.
+    """
+
+    def __init__(
+        self, canvas: Canvas, target: Target, score: Score = "probability", *, most: int | None = None
+    ) -> None:
+        self.canvas, self.score = canvas, score
+        self.target = target.to(canvas.view.device)
+        self.most = most or room(canvas)
+
+    def __call__(self, which: Tensor, shown: Tensor | Callable[[slice], Tensor], fill: Tensor | int = 0) -> Tensor:
+        """The scores of M copies.
+
+        Args:
+            which: (M,) the image each copy is made of.
+            shown: (M, cells), see `Canvas.logits`; or a function that makes the rows of a slice when they are needed.
+            fill: Which of the canvas's fills hides the rest, one for all or (M,).
+
+        Returns:
+            (M,) float32 (float64 from a float64 model).
+        """
+
+        def ask(part: slice) -> Tensor:
+            rows = shown(part) if callable(shown) else shown[part]
+            logits = self.canvas.logits(which[part], rows, fill if isinstance(fill, int) else fill[part])
+            return self.read(full(logits), which[part])
+
+        found = []
+        with self.canvas.view.still(), torch.no_grad():
+            for part, scores in in_parts(len(which), self.most, ask):
+                found.append(scores)
+                if part.stop < len(which):
+                    self.most = min(self.most, part.stop - part.start)
+        return torch.cat(found) if found else torch.empty(0, device=which.device)
+
+    def read(self, logits: Tensor, which: Tensor) -> Tensor:
+        """The scores in logits of copies of the images ``which``."""
+        target = self.target.take(which)
+        return target.probability(logits) if self.score == "probability" else target.score(logits)
+
+    def each(self, shown: Tensor, fill: int = 0) -> Tensor:
+        """The scores of K copies of every image: (B, K, cells), or (K, cells) the same for all -> (B, K)."""
+        images, device = self.canvas.images, shown.device
+        copies = shown.shape[-2]
+        which = torch.arange(images, device=device).repeat_interleave(copies)
+        if shown.ndim == 3:
+            return self(which, shown.flatten(0, 1), fill).view(images, copies)
+        places = torch.arange(copies, device=device).repeat(images)
+        return self(which, lambda part: shown[places[part]], fill).view(images, copies)
+
+
+def room(canvas: Canvas) -> int:
+    """How many copies to push through together: a guess that running out of memory corrects."""
+    device = canvas.view.device
+    if device.type != "cuda":
+        return MOST_ON_CPU
+    free = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    size = torch.finfo(canvas.view.dtype).bits // 8
+    return int(max(16, min(MOST_ON_GPU, free // 4 // (LIVE * size * canvas.weight))))
