@@ -1,5 +1,6 @@
 """The models every part of vitrail must work on, built without downloads (random weights, shrunk where large)."""
 
+import copy
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -116,6 +117,12 @@ def view_of(name: str) -> View:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return load(module(name), size=ZOO[name].size)
+
+
+@cache
+def double_view(name: str) -> View:
+    """The view of a copy of that model in float64, to compare with peers and oracles."""
+    return load(copy.deepcopy(module(name)).double(), size=ZOO[name].size)
 
 
 @cache

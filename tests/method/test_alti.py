@@ -4,7 +4,8 @@ import pytest
 import torch
 
 import oracles.norms
-from method.test_norms import MODELS, lively, off, viewed
+from method.test_norms import MODELS, lively, viewed
+from small import close, exact
 from vitrail.method import ALTI, Plus, Rollout, alti
 from vitrail.method.base import Batch
 from vitrail.model import load
@@ -22,21 +23,21 @@ def test_agrees_with_explicit_vectors(name: str, reference: str) -> None:
     images = pictures(2, view.size).double()
     method, known = ALTI(reference=reference), f"alti({reference})"
     matrices, _ = method.matrices(view, Batch(images, Target(torch.tensor([0, 5]))), 0)
-    maps = method.attribute(view, images)
-    assert torch.equal(maps, Rollout(method).attribute(view, images))
+    maps = exact(method, view, images, 0)
+    assert torch.equal(maps, exact(Rollout(method), view, images, 0))
     for i, image in enumerate(images):
         for found, expected in zip(matrices, oracles.norms.matrices(known, model, image), strict=True):
-            assert off(found[i], expected) <= 1e-6
-        assert off(maps[i].flatten(), oracles.norms.rolled(known, model, image)) <= 1e-5
+            assert close(found[i], expected)
+        assert close(maps[i], oracles.norms.rolled(known, model, image))
 
 
 @pytest.mark.parametrize("reference", REFERENCES)
 def test_rows_are_streamed(reference: str, monkeypatch: pytest.MonkeyPatch) -> None:
     view = load(lively("class token"))
     images = pictures(2, view.size).double()
-    whole = ALTI(reference=reference).attribute(view, images)
+    whole = exact(ALTI(reference=reference), view, images, 0)
     monkeypatch.setattr(alti, "_CHUNK", 3 * 17 * 48)
-    assert torch.allclose(ALTI(reference=reference).attribute(view, images), whole, rtol=1e-6)
+    assert close(exact(ALTI(reference=reference), view, images, 0), whole)
 
 
 def test_a_row_without_contributions_is_its_own() -> None:
@@ -49,8 +50,8 @@ def test_a_row_without_contributions_is_its_own() -> None:
         attention.qkv.bias[96:] = 0
         attention.proj.bias.copy_(-10 * view.embed(images)[0, 3])
     (first, *_), _ = ALTI().matrices(view, Batch(images, Target(torch.tensor([0]))), 0)
-    assert torch.equal(first[0, 3], torch.eye(17)[3])
-    assert torch.allclose(first.sum(-1), torch.ones(1, 17))
+    assert torch.equal(first[0, 3], torch.eye(17).double()[3])
+    assert torch.allclose(first.sum(-1), torch.ones(1, 17).double())
 
 
 def test_plus_adds_the_layers_own_rows() -> None:
@@ -59,4 +60,4 @@ def test_plus_adds_the_layers_own_rows() -> None:
     images = pictures(1, view.size).double()
     layers = oracles.norms.matrices("alti(attn)", model, images[0])
     expected = sum(oracles.norms.readout(model, layer) for layer in layers)
-    assert off(Plus(ALTI()).attribute(view, images)[0].flatten(), expected) <= 1e-5
+    assert close(exact(Plus(ALTI()), view, images, 0), expected)

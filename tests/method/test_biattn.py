@@ -5,7 +5,7 @@ import torch
 
 import oracles.biattn
 import vitrail
-from small import MODELS, build, close
+from small import MODELS, build, close, exact
 from vitrail.method import BiAttnHeads, BiAttnTokens
 from vitrail.model import load
 from zoo import pictures
@@ -17,7 +17,7 @@ def test_agrees_with_the_matrix_form(model: str, method: BiAttnHeads | BiAttnTok
     module = build(model)
     view = load(module)
     images = pictures(2, view.size).double()
-    maps = method.attribute(view, images, target=[0, 5]).double()
+    maps = exact(method, view, images, [0, 5])
     for image, target, found in zip(images, (0, 5), maps):
         expected = getattr(oracles.biattn, method.id)(module, image, target, method.steps, method.start)
         assert close(found, expected)

@@ -7,6 +7,7 @@ from torch import nn
 
 import oracles.decompx_bias
 from oracles.decompx import decompx
+from small import close, exact, off
 from vitrail import InputError
 from vitrail.method import DecompX, Plus
 from vitrail.method import decompx as module
@@ -43,10 +44,9 @@ def test_equals_the_forward_decomposition_from_every_start_layer(configuration: 
     view = load(model, size=options["img_size"] if isinstance(options["img_size"], tuple) else None)
     images = pictures(2, view.size).double()
     targets = [1, 4]
-    maps = DecompX(start=start).attribute(view, images, target=targets)
-    for image, target, found in zip(images, targets, maps.double()):
-        expected = decompx(model, image, target, start)
-        assert torch.linalg.norm(found.flatten() - expected) <= 1e-5 * torch.linalg.norm(expected)
+    maps = exact(DecompX(start=start), view, images, targets)
+    for image, target, found in zip(images, targets, maps):
+        assert close(found, decompx(model, image, target, start))
 
 
 def test_it_is_not_the_plain_gradient() -> None:
@@ -59,8 +59,7 @@ def test_it_is_not_the_plain_gradient() -> None:
     trace = view.trace(image)
     (gradient,) = view.gradient(trace.logits[:, 1], [trace.states[0]])
     plain = view.patch_map((trace.states[0] * gradient).sum(-1), view.layout(view.size))[0]
-    expected = decompx(model, image[0], 1, 0)
-    assert torch.linalg.norm(plain.flatten() - expected) > 0.05 * torch.linalg.norm(expected)
+    assert off(plain.detach(), decompx(model, image[0], 1, 0)) > 0.05
 
 
 @pytest.mark.parametrize("start", [-1, 4])
@@ -91,12 +90,11 @@ def test_shared_biases_agree_with_the_row_by_row_form(configuration: str, bias: 
     images, targets = pictures(2, view.size).double(), [1, 4]
     method = DecompX(start=1, bias=bias, activation=activation)
     found = method.shares(view, Batch(images, Target(torch.tensor(targets))), 1)
-    maps = method.attribute(view, images, target=targets).double()
+    maps = exact(method, view, images, targets)
     for i, target in enumerate(targets):
         expected = oracles.decompx_bias.decompx(model, images[i], target, 1, bias, activation)
-        assert torch.linalg.norm(found[i] - expected) <= 1e-8 * torch.linalg.norm(expected)
-        patches = expected[-maps[i].numel() :]
-        assert torch.linalg.norm(maps[i].flatten() - patches) <= 1e-5 * torch.linalg.norm(patches)
+        assert close(found[i], expected)
+        assert close(maps[i], expected[-maps[i].numel() :])
 
 
 @pytest.mark.parametrize("bias", SHARED)
@@ -114,18 +112,17 @@ def test_with_every_bias_shared_out_nothing_is_lost(
         list(view.parts), trace.states[0][0].detach(), [attention[0].detach() for attention in trace.attention]
     )
     last = trace.states[-1][0].detach()
-    assert torch.linalg.norm(parts.sum(1) - last) <= 1e-12 * torch.linalg.norm(last)
+    assert off(parts.sum(1), last) <= 1e-12
     shares = method.shares(view, Batch(images, Target(torch.tensor([2]))), 0)
-    assert torch.allclose(shares.sum(-1), model(images)[:, 2].detach(), rtol=1e-6)
+    assert close(shares.sum(-1), model(images)[:, 2])
 
 
 @pytest.mark.parametrize("start", [0, 3])
 def test_the_tangent_without_biases(start: int) -> None:
     model, view = _made("class token")
     image = pictures(1, view.size).double()
-    found = DecompX(start=start, activation="la").attribute(view, image, target=2).double()
-    expected = oracles.decompx_bias.decompx(model, image[0], 2, start, "none", "la")[1:]
-    assert torch.linalg.norm(found.flatten() - expected) <= 1e-5 * torch.linalg.norm(expected)
+    found = exact(DecompX(start=start, activation="la"), view, image, 2)
+    assert close(found, oracles.decompx_bias.decompx(model, image[0], 2, start, "none", "la")[1:])
 
 
 def test_a_bias_token_takes_what_no_token_has() -> None:
@@ -133,17 +130,17 @@ def test_a_bias_token_takes_what_no_token_has() -> None:
     images = pictures(2, view.size).double()
     batch = Batch(images, Target(torch.tensor([1, 4])))
     method = DecompX(bias="token")
-    assert torch.equal(method.attribute(view, images, target=[1, 4]), DecompX().attribute(view, images, target=[1, 4]))
+    assert torch.equal(exact(method, view, images, [1, 4]), exact("decompx", view, images, [1, 4]))
     whole = method.layers(view, batch, 0)[0].sum(-1) + method.bias_share(view, batch)
-    assert torch.allclose(whole.double(), model(images)[[0, 1], [1, 4]].detach(), rtol=1e-5)
+    assert close(whole.detach(), model(images)[[0, 1], [1, 4]])
 
 
 def test_plus_adds_every_start_layer_with_its_biases() -> None:
     model, view = _made("class token")
     image = pictures(1, view.size).double()
-    found = Plus(DecompX(bias="absdot")).attribute(view, image, target=3).double()
+    found = exact(Plus(DecompX(bias="absdot")), view, image, 3)
     expected = sum(oracles.decompx_bias.decompx(model, image[0], 3, start, "absdot", "zo")[1:] for start in range(4))
-    assert torch.linalg.norm(found.flatten() - expected) <= 1e-5 * torch.linalg.norm(expected)
+    assert close(found, expected)
 
 
 def test_no_class_token_to_give_the_biases_to() -> None:

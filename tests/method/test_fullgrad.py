@@ -5,19 +5,15 @@ import timm
 import torch
 from torch import Tensor, nn
 
-import vitrail
 from oracles.cams import bias_shares, fullgrad, tokens_and_gradients
+from small import close, exact, off
 from vitrail.method import Batch, FullGrad, FullGradPlus
 from vitrail.method.fullgrad import trace_with_biases
 from vitrail.model import Target, load
-from zoo import pictures, view_of
+from zoo import double_view, pictures
 
 TARGETS = [1, 2]
 SIZE = (64, 64)
-
-
-def _close(found: Tensor, expected: Tensor, error: float = 1e-5) -> bool:
-    return bool(torch.linalg.norm(found - expected) <= error * torch.linalg.norm(expected))
 
 
 class _CNN(nn.Module):
@@ -41,7 +37,7 @@ class _CNN(nn.Module):
 def _vit(**options: object) -> nn.Module:
     torch.manual_seed(0)
     settings = {"img_size": 64, "embed_dim": 24, "depth": 3, "num_heads": 2, "num_classes": 6, "reg_tokens": 2}
-    net = timm.create_model("vit_tiny_patch16_224", **(settings | options)).eval()
+    net = timm.create_model("vit_tiny_patch16_224", **(settings | options)).double().eval()
     for name, parameter in net.named_parameters():  # fresh models have biases of zero, which would test nothing
         if name.endswith("bias"):
             nn.init.normal_(parameter, std=0.3)
@@ -66,12 +62,12 @@ def test_input_and_biases_of_a_relu_network_add_up_to_the_logit(inplace: bool) -
 
 @pytest.mark.parametrize("inplace", [False, True])
 def test_fullgrad_is_its_definition_on_a_cnn(inplace: bool) -> None:
-    view, images = load(_CNN(inplace).eval(), size=SIZE), pictures(2, SIZE)
-    found = FullGrad().attribute(view, images, TARGETS)
+    view, images = load(_CNN(inplace).double().eval(), size=SIZE), pictures(2, SIZE).double()
+    found = exact("fullgrad", view, images, TARGETS)
     for i, target in enumerate(TARGETS):
-        shares = bias_shares(_CNN(False).eval(), images[i], target, (nn.Conv2d, nn.BatchNorm2d))
+        shares = bias_shares(_CNN(False).double().eval(), images[i], target, (nn.Conv2d, nn.BatchNorm2d))
         assert set(shares) == {"input", "first", "norm"}
-        assert _close(found[i], fullgrad(shares, SIZE).float())
+        assert close(found[i], fullgrad(shares, SIZE))
 
 
 def test_fullgrad_hears_norms_that_end_in_an_activation() -> None:
@@ -87,15 +83,15 @@ def test_fullgrad_hears_norms_that_end_in_an_activation() -> None:
 
 def test_fullgrad_is_its_definition_on_a_vit() -> None:
     net = _vit()
-    images = pictures(2, SIZE)
-    found = FullGrad().attribute(load(net, size=SIZE), images, TARGETS)
+    images = pictures(2, SIZE).double()
+    found = exact("fullgrad", load(net, size=SIZE), images, TARGETS)
     for i, target in enumerate(TARGETS):
         shares = bias_shares(net, images[i], target, (nn.Conv2d, nn.Linear, nn.LayerNorm))
         del shares["head"]
         for name, share in shares.items():
             if share.ndim == 2:
                 shares[name] = share[3:].T.unflatten(1, (4, 4))
-        assert _close(found[i], fullgrad(shares, SIZE).float())
+        assert close(found[i], fullgrad(shares, SIZE))
 
 
 def _parts(net: nn.Module, image: Tensor, target: int) -> tuple[Tensor, Tensor]:
@@ -117,42 +113,41 @@ def _parts(net: nn.Module, image: Tensor, target: int) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("options", [{}, {"qk_norm": True}, {"global_pool": "avg"}], ids=["plain", "qk_norm", "pooled"])
 def test_fullgrad_plus_is_its_definition(options: dict[str, object]) -> None:
     net = _vit(**options)
-    view, images = load(net, size=SIZE), pictures(2, SIZE)
+    view, images = load(net, size=SIZE), pictures(2, SIZE).double()
     with view.still():
         layers = FullGradPlus().layers(view, Batch(images, Target(torch.tensor(TARGETS))), 1)
         once = FullGradPlus().accumulate(view, Batch(images, Target(torch.tensor(TARGETS))), 1)
     for i, target in enumerate(TARGETS):
         products, biases = _parts(net, images[i], target)
         for layer in (1, 2):
-            assert _close(layers[layer - 1, i], (products[layer] + biases[layer:].sum(0)).float())
-        assert _close(once[i], (products[1:] + biases[1:]).sum(0).float()), "every bias once"
-    found = FullGradPlus(start=1).attribute(view, images, TARGETS)
+            assert close(layers[layer - 1, i], products[layer] + biases[layer:].sum(0))
+        assert close(once[i], (products[1:] + biases[1:]).sum(0)), "every bias once"
+    found = exact(FullGradPlus(start=1), view, images, TARGETS)
     assert torch.equal(found.flatten(1), layers[0, :, 3:])
 
 
 def test_plus_counts_no_bias_twice() -> None:
     net = _vit()
-    view, images = load(net, size=SIZE), pictures(1, SIZE)
-    found = vitrail.explain(view, images, "plus(fullgrad_plus)", 1).maps[0]
+    view, images = load(net, size=SIZE), pictures(1, SIZE).double()
+    found = exact("plus(fullgrad_plus)", view, images, 1)
     products, biases = _parts(net, images[0], 1)
-    assert _close(found.flatten(), (products + biases).sum(0)[3:].float())
+    assert close(found, (products + biases).sum(0)[3:])
     with view.still():
         naive = FullGradPlus().layers(view, Batch(images, Target(torch.tensor([1]))), 0).sum(0)
-    assert not _close(found.flatten(), naive[0, 3:], 1e-2)
-    skipped = vitrail.explain(view, images, "skipplus(fullgrad_plus, start=2)", 1).maps[0]
-    assert _close(skipped.flatten(), (products + biases)[2, 3:].float())
+    assert off(found, naive[0, 3:]) > 1e-2
+    skipped = exact("skipplus(fullgrad_plus, start=2)", view, images, 1)
+    assert close(skipped, (products + biases)[2, 3:])
 
 
 @pytest.mark.parametrize("name", ["dinov2_reg4", "deit_tiny_distilled", "hf_vit"])
 def test_frozen_tokens_and_biases_add_up_to_the_logit_from_every_layer(name: str) -> None:
-    view = view_of(name)
-    batch = Batch(pictures(2, view.size), Target(torch.tensor(TARGETS)))
+    view = double_view(name)
+    batch = Batch(pictures(2, view.size).double(), Target(torch.tensor(TARGETS)))
     start = max(0, view.depth - 3)
     with view.still():
         layers = FullGradPlus(gradient="frozen").layers(view, batch, start)
     assert batch.logits is not None
-    scores = batch.target.score(batch.logits)
-    assert torch.allclose(layers.sum(-1), scores.expand(len(layers), -1), atol=1e-3 * float(layers.abs().sum(-1).max()))
+    assert close(layers.sum(-1), batch.target.score(batch.logits).expand(len(layers), -1))
 
 
 def test_as_many_images_as_tokens() -> None:
@@ -178,19 +173,19 @@ def test_as_many_images_as_tokens() -> None:
             return self.head(self.norm(self.blocks(torch.cat([self.cls.expand(len(x), -1, -1), x], 1)))[:, 0])
 
     torch.manual_seed(0)
-    net = Net().eval()
+    net = Net().double().eval()
     for name, parameter in net.named_parameters():
         if name.endswith("bias"):
             nn.init.normal_(parameter)
-    view, images = load(net, size=(32, 32)), pictures(5, (32, 32))
+    view, images = load(net, size=(32, 32)), pictures(5, (32, 32)).double()
     assert view.layout((32, 32)).tokens == len(images)
-    together = FullGradPlus().attribute(view, images, 1)
-    alone = torch.cat([FullGradPlus().attribute(view, image[None], 1) for image in images])
-    assert _close(together, alone)
+    together = exact("fullgrad_plus", view, images, 1)
+    alone = torch.cat([exact("fullgrad_plus", view, image[None], 1) for image in images])
+    assert close(together, alone)
 
 
 def test_several_targets_share_one_forward_pass() -> None:
-    view, images = load(_vit(), size=SIZE), pictures(2, SIZE)
+    view, images = load(_vit(), size=SIZE), pictures(2, SIZE).double()
     batch = Batch(images, Target(torch.tensor([0, 0])))
     for method in (FullGradPlus(), FullGrad()):
         with view.still(), view.remembering():
@@ -198,4 +193,4 @@ def test_several_targets_share_one_forward_pass() -> None:
             found = [method.maps(view, batch.aimed(Target(torch.tensor([c, c])))) for c in (1, 4, 1)]
             assert view.meter.forwards - before == 2
         assert torch.equal(found[0], found[2])
-        assert _close(found[1], method.attribute(view, images, 4))
+        assert close(found[1], exact(method, view, images, 4))

@@ -7,48 +7,45 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitrail.method import GuidedBackprop, GuidedGradCAM, Saliency
+from small import close, exact
+from vitrail.method import GuidedBackprop, GuidedGradCAM
 from vitrail.model import load
-from zoo import module, pictures, view_of
+from zoo import double_view, pictures
 
 TARGETS = [3, 2]
 REDUCTIONS = {"abs": lambda g: g.abs().sum(1), "sum": lambda g: g.sum(1), "norm2": lambda g: g.norm(dim=1)}
 
 
-def _close(found: Tensor, expected: Tensor) -> bool:
-    return bool(torch.linalg.norm(found - expected) <= 1e-5 * torch.linalg.norm(expected))
-
-
 def _resnet() -> nn.Module:
     torch.manual_seed(0)
-    return timm.create_model("resnet10t", num_classes=6, channels=(8, 8, 16, 48)).eval()
+    return timm.create_model("resnet10t", num_classes=6, channels=(8, 8, 16, 48)).double().eval()
 
 
 @pytest.mark.filterwarnings("ignore:Setting backward hooks")
 def test_gbp_agrees_with_captum() -> None:
     net = _resnet()
     assert any(isinstance(m, nn.ReLU) and m.inplace for m in net.modules())
-    images = pictures(2, (64, 64))
+    images = pictures(2, (64, 64)).double()
     expected = captum.attr.GuidedBackprop(net).attribute(images, TARGETS).detach()
     view = load(net, size=(64, 64))
     for how, reduction in REDUCTIONS.items():
-        assert _close(GuidedBackprop(reduce=how).attribute(view, images, TARGETS), reduction(expected))
-    assert not _close(GuidedBackprop().attribute(view, images, TARGETS), Saliency().attribute(view, images, TARGETS))
+        assert close(exact(GuidedBackprop(reduce=how), view, images, TARGETS), reduction(expected))
+    assert not close(exact("gbp", view, images, TARGETS), exact("saliency", view, images, TARGETS))
 
 
 @pytest.mark.filterwarnings("ignore:Setting backward hooks")
 def test_guided_gradcam_agrees_with_captum() -> None:
     net = _resnet()
-    images = pictures(2, (64, 64))
+    images = pictures(2, (64, 64)).double()
     expected = captum.attr.GuidedGradCam(net, net.layer4[-1]).attribute(images, TARGETS).detach()
     view = load(net, size=(64, 64))
     assert expected.abs().max() > 0
     for how, reduction in REDUCTIONS.items():
-        found = GuidedGradCAM(upsample="nearest", reduce=how).attribute(view, images, TARGETS)
-        assert _close(found, reduction(expected))
+        found = exact(GuidedGradCAM(upsample="nearest", reduce=how), view, images, TARGETS)
+        assert close(found, reduction(expected))
     smooth = captum.attr.GuidedGradCam(net, net.layer4[-1])
     expected = smooth.attribute(images, TARGETS, interpolate_mode="bilinear").detach()
-    assert _close(GuidedGradCAM().attribute(view, images, TARGETS), expected.abs().sum(1))
+    assert close(exact("guided_gradcam", view, images, TARGETS), expected.abs().sum(1))
 
 
 class _EveryReLU(nn.Module):
@@ -89,18 +86,18 @@ class _GuidedReLU(torch.autograd.Function):
 
 def test_every_spelling_of_relu_is_guided() -> None:
     torch.manual_seed(0)
-    net = _EveryReLU().eval()
-    images = pictures(2, (32, 32))
+    net = _EveryReLU().double().eval()
+    images = pictures(2, (32, 32)).double()
     x = leaf = images.clone().requires_grad_()
     for conv in net.convs:
         x = x + _GuidedReLU.apply(conv(x))
     net.head(x.mean((2, 3)))[[0, 1], TARGETS].sum().backward()
-    found = GuidedBackprop(reduce="sum").attribute(load(net, size=(32, 32)), images, TARGETS)
-    assert _close(found, leaf.grad.sum(1))
+    found = exact("gbp(reduce=sum)", load(net, size=(32, 32)), images, TARGETS)
+    assert close(found, leaf.grad.sum(1))
 
 
 def test_without_relu_gbp_is_the_plain_gradient() -> None:
-    view = view_of("dinov2_reg4")
-    assert not any(isinstance(m, nn.ReLU) for m in module("dinov2_reg4").modules())
-    images = pictures(2, view.size)
-    assert _close(GuidedBackprop().attribute(view, images, TARGETS), Saliency().attribute(view, images, TARGETS))
+    view = double_view("dinov2_reg4")
+    assert not any(isinstance(m, nn.ReLU) for m in view.model.modules())
+    images = pictures(2, view.size).double()
+    assert close(exact("gbp", view, images, TARGETS), exact("saliency", view, images, TARGETS))

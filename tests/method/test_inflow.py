@@ -6,7 +6,7 @@ from torch import nn
 
 import oracles.inflow
 import vitrail
-from small import MODELS, build, close
+from small import MODELS, build, close, exact
 from vitrail.method import InFlow
 from vitrail.model import load
 from zoo import pictures
@@ -17,7 +17,7 @@ def test_agrees_with_the_matrix_form(model: str) -> None:
     module = build(model)
     view = load(module)
     images = pictures(2, view.size).double()
-    maps = InFlow().attribute(view, images, target=[0, 5]).double()
+    maps = exact(InFlow(), view, images, [0, 5])
     for image, target, found in zip(images, (0, 5), maps):
         assert close(found, oracles.inflow.inflow(module, image, target))
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 import vitrail
 from oracles import attention as by_hand
 from oracles.decompx import decompx
+from small import close, exact
 from vitrail.method import parse
 from vitrail.model import View, load
 from zoo import pictures
@@ -33,10 +34,6 @@ def images() -> Tensor:
     return pictures(2, (64, 64)).double()
 
 
-def close(found: Tensor, expected: Tensor) -> bool:
-    return bool(torch.linalg.norm(found - expected) <= 1e-5 * torch.linalg.norm(expected))
-
-
 def state_at(model: nn.Module, image: Tensor, layer: int) -> Tensor:
     """The tokens that enter a block, by timm's own steps."""
     x = model.norm_pre(model._pos_embed(model.patch_embed(image[None])))
@@ -58,7 +55,7 @@ def ixg_from(model: nn.Module, image: Tensor, target: int, layer: int) -> Tensor
 
 def test_plus_ixg_is_the_sum_over_separate_networks_and_is_cat(model: nn.Module, view: View, images: Tensor) -> None:
     for spec in ("plus(ixg)", "cat"):
-        found = parse(spec).attribute(view, images, TARGETS).double()
+        found = exact(spec, view, images, TARGETS)
         for image, target, one in zip(images, TARGETS, found):
             expected = sum(ixg_from(model, image, target, layer) for layer in range(DEPTH))
             assert close(one.flatten(), expected[1:])
@@ -70,7 +67,7 @@ def test_plus_ixg_is_the_sum_over_separate_networks_and_is_cat(model: nn.Module,
 def test_skipplus_decompx_is_the_sum_of_forward_decompositions(
     model: nn.Module, view: View, images: Tensor, spec: str, first: int
 ) -> None:
-    found = parse(spec).attribute(view, images, TARGETS).double()
+    found = exact(spec, view, images, TARGETS)
     for image, target, one in zip(images, TARGETS, found):
         expected = sum(decompx(model, image, target, layer) for layer in range(first, DEPTH))
         assert close(one.flatten(), expected)
@@ -88,26 +85,28 @@ def test_plus_genatt_is_gradsam(model: nn.Module, view: View, images: Tensor) ->
         "gradsam": expected_rows,
         "gradsam(rows=mean)": expected_mean,
     }.items():
-        found = parse(spec).attribute(view, images, TARGETS).double()
+        found = exact(spec, view, images, TARGETS)
         assert close(found.flatten(1), torch.stack(expected)), spec
 
 
 @pytest.mark.parametrize("compat", ["paper", "authors"])
 def test_plus_att_ixg_is_attcat(model: nn.Module, view: View, images: Tensor, compat: str) -> None:
-    found = parse(f"attcat(compat={compat})").attribute(view, images, TARGETS).double()
-    assert close(parse(f"plus(att_ixg(compat={compat}))").attribute(view, images, TARGETS).double(), found)
-    for image, target, one in zip(images, TARGETS, found):
+    found = exact(f"attcat(compat={compat})", view, images, TARGETS)
+    assert close(exact(f"plus(att_ixg(compat={compat}))", view, images, TARGETS), found)
+    alone = exact(f"att_ixg(layer=2, compat={compat})", view, images, TARGETS)
+    for i, (image, target) in enumerate(zip(images, TARGETS)):
         attention, _ = by_hand.read(model, image, target)
-        expected = torch.zeros(17).double()
+        layers = []
         for layer in range(DEPTH - 1 if compat == "paper" else DEPTH):
             received = attention[layer].mean((0, 1))
             behind = layer + 1 if compat == "paper" else layer
-            expected += received * ixg_from(model, image, target, behind)
-        assert close(one.flatten(), expected[1:])
+            layers.append(received * ixg_from(model, image, target, behind))
+        assert close(found[i], sum(layers)[1:])
+        assert close(alone[i], layers[2][1:])
 
 
 def test_grad_rollout_by_hand(model: nn.Module, view: View, images: Tensor) -> None:
-    found = parse("grad_rollout").attribute(view, images, TARGETS).double()
+    found = exact("grad_rollout", view, images, TARGETS)
     for image, target, one in zip(images, TARGETS, found):
         product = torch.eye(17).double()
         for attention, gradient in zip(*by_hand.read(model, image, target)):
@@ -130,12 +129,12 @@ def test_per_layer_gradient_and_gradcam(model: nn.Module, view: View, images: Te
         "plus(gradcam)": sum((g.mean(1, keepdim=True) * x).sum(-1) for g, x in zip(gradients, states)),
     }
     for spec, values in expected.items():
-        assert close(parse(spec).attribute(view, images[:1], 1).double().flatten(), values[0, 1:].detach()), spec
+        assert close(exact(spec, view, images[:1], 1), values[0, 1:]), spec
 
 
 def test_rollout_of_a_method_is_its_own_rolled_out_map(view: View, images: Tensor) -> None:
-    rolled = parse("rollout(genatt)").attribute(view, images, TARGETS)
-    assert torch.equal(rolled, parse("genatt").attribute(view, images, TARGETS))
+    rolled = exact("rollout(genatt)", view, images, TARGETS)
+    assert torch.equal(rolled, exact("genatt", view, images, TARGETS))
 
 
 @pytest.mark.parametrize("base", ["decompx", "ixg", "genatt", "att_ixg", "raw_attention"])

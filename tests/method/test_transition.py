@@ -5,7 +5,7 @@ import torch
 
 import oracles.transition
 import vitrail
-from small import MODELS, build, close
+from small import MODELS, build, close, exact
 from vitrail.method import TransitionAttention
 from vitrail.model import load
 from zoo import pictures
@@ -18,7 +18,7 @@ def test_agrees_with_the_matrix_form(model: str, start: int, last_twice: bool) -
     view = load(module)
     images = pictures(2, view.size).double()
     method = TransitionAttention(steps=4, start=start, last_twice=last_twice)
-    maps = method.attribute(view, images, target=[0, 5]).double()
+    maps = exact(method, view, images, [0, 5])
     for image, target, found in zip(images, (0, 5), maps):
         assert close(found, oracles.transition.t_attn(module, image, target, 4, start, last_twice))
 

@@ -5,6 +5,7 @@ vitrail's tap.
 """
 
 import copy
+import math
 
 import torch
 from torch import Tensor, nn
@@ -30,8 +31,25 @@ def _patches(row: Tensor, model: nn.Module) -> Tensor:
     return row[model.num_prefix_tokens :]
 
 
-def _read_rows(matrix: Tensor, model: nn.Module) -> Tensor:
-    """The class token's row, the mean of both for a distilled model, the mean of the patches' for a pooled one."""
+def pooled(model: nn.Module, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """An attention pool's (heads, T) attention to (1, T, D) tokens behind any block, and the (classes,) logits."""
+    pool = model.attn_pool
+    query = pool.q(pool.latent[0, 0])
+    keys, values = pool.kv(model.norm(tokens)[0]).chunk(2, -1)
+    size = len(query) // pool.num_heads
+    heads = [slice(begin, begin + size) for begin in range(0, len(query), size)]
+    attention = torch.stack([(keys[:, own] @ query[own] / math.sqrt(size)).softmax(0) for own in heads])
+    y = pool.proj(torch.cat([a @ values[:, own] for a, own in zip(attention, heads)]))
+    return attention, model.head(model.fc_norm(y + pool.mlp(pool.norm(y))))
+
+
+def _read_rows(matrix: Tensor, model: nn.Module, image: Tensor) -> Tensor:
+    """The class token's row, the mean of both for a distilled model, the mean of the patches' for an average-pooled
+    one, the mean weighted by the pool's attention (all heads alike) for one that pools by attention."""
+    if model.global_pool == "map":
+        tokens = model.blocks(model.norm_pre(model._pos_embed(model.patch_embed(image[None]))))
+        attention, _ = pooled(model, tokens)
+        return sum(weight * row for weight, row in zip(attention.mean(0).detach(), matrix))
     if model.global_pool == "avg":
         return matrix[model.num_prefix_tokens :].mean(0)
     return matrix[:2].mean(0) if hasattr(model, "head_dist") else matrix[0]
@@ -39,7 +57,7 @@ def _read_rows(matrix: Tensor, model: nn.Module) -> Tensor:
 
 def raw_attention(model: nn.Module, image: Tensor, target: int) -> Tensor:
     attention, _ = read(model, image, target)
-    return _patches(_read_rows(attention[-1].mean(0), model), model)
+    return _patches(_read_rows(attention[-1].mean(0), model, image), model)
 
 
 def rollout(model: nn.Module, image: Tensor, target: int) -> Tensor:
@@ -48,7 +66,7 @@ def rollout(model: nn.Module, image: Tensor, target: int) -> Tensor:
     for layer in attention:
         mixing = layer.mean(0) + torch.eye(layer.shape[-1]).to(layer)
         product = (mixing / mixing.sum(-1, keepdim=True)) @ product
-    return _patches(_read_rows(product, model), model)
+    return _patches(_read_rows(product, model, image), model)
 
 
 def genatt(model: nn.Module, image: Tensor, target: int) -> Tensor:
@@ -59,4 +77,4 @@ def genatt(model: nn.Module, image: Tensor, target: int) -> Tensor:
         for head in range(len(layer)):
             step += (layer[head] * gradient[head]).clamp(min=0) / len(layer)
         relevance = relevance + step @ relevance
-    return _patches(_read_rows(relevance, model), model)
+    return _patches(_read_rows(relevance, model, image), model)

@@ -20,7 +20,7 @@ def bt_h(model: nn.Module, image: Tensor, target: int, steps: int, start: int) -
     for layer, gradient in list(zip(attention, gradients))[start:]:
         mixing = sum(share * head for share, head in zip(head_shares(layer, gradient), layer))
         relevance = relevance + mixing @ relevance
-    return _patches(_read_rows(relevance * integral(model, image, target, steps), model), model)
+    return _patches(_read_rows(relevance * integral(model, image, target, steps), model, image), model)
 
 
 def bt_t(model: nn.Module, image: Tensor, target: int, steps: int, start: int) -> Tensor:
@@ -30,7 +30,7 @@ def bt_t(model: nn.Module, image: Tensor, target: int, steps: int, start: int) -
         entering, projected = _projected_values(model, image, layer)
         m = torch.diag(projected.norm(dim=-1) / entering.norm(dim=-1))
         relevance = relevance + attention[layer].mean(0) @ m @ relevance
-    return _patches(_read_rows(relevance.abs() * integral(model, image, target, steps), model), model)
+    return _patches(_read_rows(relevance.abs() * integral(model, image, target, steps), model, image), model)
 
 
 def _projected_values(model: nn.Module, image: Tensor, layer: int) -> tuple[Tensor, Tensor]:

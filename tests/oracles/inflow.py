@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from oracles.attention import _patches, _read_rows, read
+from oracles.attention import _patches, _read_rows, pooled, read
 from oracles.biattn import head_shares
 from oracles.legrad import opened
 
@@ -30,7 +30,9 @@ def inflow(model: nn.Module, image: Tensor, target: int) -> Tensor:
     for layer, (a, g) in enumerate(zip(attention, gradients)):
         q = torch.stack([share * head for share, head in zip(head_shares(a, g), a)]).max(0).values
         state = outputs[layer]
-        if model.global_pool == "avg":
+        if model.global_pool == "map":
+            logits = pooled(open_model, state)[1][None]
+        elif model.global_pool == "avg":
             logits = open_model.head(open_model.fc_norm(state[:, model.num_prefix_tokens :].mean(1)))
         elif hasattr(model, "head_dist"):
             mean = open_model.norm(state).mean(1)
@@ -45,4 +47,4 @@ def inflow(model: nn.Module, image: Tensor, target: int) -> Tensor:
         rho = (w_m / w_r) / (w_m / w_r).sum()
         flow = first @ torch.diag(rho * w_m + w_r)
         product = (flow / flow.sum(-1, keepdim=True)) @ product
-    return _patches(_read_rows(product, model), model)
+    return _patches(_read_rows(product, model, image), model)

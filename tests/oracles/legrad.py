@@ -5,6 +5,8 @@ import copy
 import torch
 from torch import Tensor, nn
 
+from oracles.attention import pooled
+
 
 def opened(model: nn.Module, image: Tensor) -> tuple[nn.Module, list[Tensor], list[Tensor]]:
     """A copy of the model, every block's (1, heads, T, T) attention and (1, T, D) output, all in one graph."""
@@ -23,6 +25,11 @@ def legrad(model: nn.Module, image: Tensor, target: int, layers: int) -> Tensor:
     model, attention, outputs = opened(model, image)
     total = 0
     for a, z in list(zip(attention, outputs))[-layers:]:
+        if model.global_pool == "map":
+            a, logits = pooled(model, z)
+            (gradient,) = torch.autograd.grad(logits[target], a, retain_graph=True)
+            total = total + gradient.clamp(min=0).mean(0)
+            continue
         if model.global_pool == "avg":
             mean = z[:, model.num_prefix_tokens :].mean(1)
             logits = model.head(model.fc_norm(mean))

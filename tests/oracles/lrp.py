@@ -74,7 +74,7 @@ def _head(model: nn.Module, seen: dict[nn.Module, Tensor], target: int, split: b
     pooled = linear(model.head, seen[model.head], start, split)
     if model.global_pool == "avg":
         patches = tokens[model.num_prefix_tokens :]
-        out[model.num_prefix_tokens :] = patches / len(patches) * divide(pooled, patches.mean(0))
+        out[model.num_prefix_tokens :] = patches / len(patches) * pooled / patches.mean(0)
     else:
         out[0] = pooled
     return out
@@ -88,6 +88,8 @@ def propagate(model: nn.Module, image: Tensor, target: int, rules: str) -> tuple
     split, renormalise = rules == "original", rules == "conserving"
     seen = _inputs(model, image)
     relevance = _head(model, seen, target, split)
+    # The stabiliser of 1e-9 is part of the result (up to 8e-6 of it): here it also stands behind the last block's sum.
+    relevance = clone(seen[model.norm], relevance, torch.zeros_like(relevance))
     attentions, tokens = [], []
     for block in reversed(model.blocks):
         x, middle, attn, mlp = seen[block], seen[block.norm2], block.attn, block.mlp
@@ -122,12 +124,12 @@ def t_attr(model: nn.Module, image: Tensor, target: int, normalise: bool = False
     for relevance, gradient in zip(relevances, gradients):
         mixing = (gradient * relevance).clamp(min=0).mean(0) + eye
         product = (mixing / mixing.sum(-1, keepdim=True) if normalise else mixing) @ product
-    return _patches(_read_rows(product if normalise else product - eye, model), model)
+    return _patches(_read_rows(product if normalise else product - eye, model, image), model)
 
 
 def partial_lrp(model: nn.Module, image: Tensor, target: int) -> Tensor:
     relevances, _ = propagate(model, image, target, "original")
-    return _patches(_read_rows(relevances[-1].clamp(min=0).mean(0), model), model)
+    return _patches(_read_rows(relevances[-1].clamp(min=0).mean(0), model, image), model)
 
 
 def lrp_tokens(model: nn.Module, image: Tensor, target: int, rules: str = "original") -> Tensor:

@@ -20,4 +20,4 @@ def t_attn(model: nn.Module, image: Tensor, target: int, steps: int, start: int,
     last = len(attention) - 1 if last_twice else len(attention) - 2
     for layer in range(last, start - 1, -1):
         state = state @ attention[layer].mean(0) + state
-    return _patches(_read_rows(state * integral(model, image, target, steps), model), model)
+    return _patches(_read_rows(state * integral(model, image, target, steps), model, image), model)

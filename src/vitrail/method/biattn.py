@@ -14,8 +14,9 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.method.base import Batch, Method, register
-from vitrail.method.transition import check_steps, first_block, integrated_gradient, readout_rows, weighted
-from vitrail.model import Need, Trace, View
+from vitrail.method.layered import weighted
+from vitrail.method.transition import check_steps, first_block, integrated_gradient, readout_rows
+from vitrail.model import Need, Trace, View, full
 
 PAPER = "Chen et al. 2023"
 
@@ -46,8 +47,10 @@ class BiAttn(Method):
         trace = view.trace(batch.images, attention=True, start=begin)
         gradients = view.gradient(batch.score(trace.logits), trace.attention[begin:])
         rows, weights = readout_rows(view, trace, layout)
-        perceived = torch.eye(layout.tokens, device=weights.device)[rows].expand(len(batch), -1, -1)
-        for matrix in reversed(self.perception(view, trace, gradients, start)):
+        matrices = self.perception(view, trace, gradients, start)
+        own = torch.eye(layout.tokens, device=weights.device)[rows].to(matrices[-1])
+        perceived = own.expand(len(batch), -1, -1)
+        for matrix in reversed(matrices):
             perceived = perceived @ matrix + perceived
         feedback = integrated_gradient(view, batch, gradients[-1][:, :, rows], rows, self.steps)
         return view.patch_map(weighted(weights, perceived * feedback), layout)
@@ -74,13 +77,13 @@ class BiAttnHeads(BiAttn):
 
     part: ClassVar[int] = 4
 
-    def graph_start(self, view: View, start: int) -> int:  # noqa: ARG002  the other form needs the view
+    def graph_start(self, view: View, start: int) -> int:
         return start
 
-    def perception(self, view: View, trace: Trace, gradients: Sequence[Tensor], start: int) -> list[Tensor]:  # noqa: ARG002
+    def perception(self, view: View, trace: Trace, gradients: Sequence[Tensor], start: int) -> list[Tensor]:
         matrices = []
         for attention, gradient in zip(trace.attention[start:], gradients):
-            attention = attention.detach().float()
+            attention = full(attention.detach())
             matrices.append(torch.einsum("bh,bhij->bij", head_importance(attention, gradient), attention))
         return matrices
 
@@ -107,10 +110,10 @@ class BiAttnTokens(BiAttn):
 
     part: ClassVar[int] = 2
 
-    def graph_start(self, view: View, start: int) -> int:  # noqa: ARG002  the other form needs the start
+    def graph_start(self, view: View, start: int) -> int:
         return view.depth - 1
 
-    def perception(self, view: View, trace: Trace, gradients: Sequence[Tensor], start: int) -> list[Tensor]:  # noqa: ARG002
+    def perception(self, view: View, trace: Trace, gradients: Sequence[Tensor], start: int) -> list[Tensor]:
         assert view.blocks is not None
         if len(trace.values) != view.depth or None in view.blocks.projections[start:]:
             raise InputError(
@@ -121,14 +124,14 @@ class BiAttnTokens(BiAttn):
         for block in range(start, view.depth):
             projection = view.blocks.projections[block]
             assert projection is not None
-            values = trace.values[block].detach().float().transpose(1, 2).flatten(2)
-            moved = (values @ projection.weight.float().T).norm(dim=-1)
-            share = moved / trace.states[block].detach().float().norm(dim=-1).clamp_min(torch.finfo(moved.dtype).tiny)
-            matrices.append(trace.attention[block].detach().float().mean(1) * share[:, None])
+            values = full(trace.values[block].detach()).transpose(1, 2).flatten(2)
+            moved = (values @ full(projection.weight).T).norm(dim=-1)
+            share = moved / full(trace.states[block].detach()).norm(dim=-1).clamp_min(torch.finfo(moved.dtype).tiny)
+            matrices.append(full(trace.attention[block].detach()).mean(1) * share[:, None])
         return matrices
 
 
 def head_importance(attention: Tensor, gradient: Tensor) -> Tensor:
     """(B, heads, T, T) attention and its gradient -> (B, heads): mean |A^T G|, as shares of the heads' sum."""
-    importance = (attention.transpose(-2, -1) @ gradient.float()).abs().mean((-2, -1))
+    importance = (attention.transpose(-2, -1) @ full(gradient)).abs().mean((-2, -1))
     return importance / importance.sum(1, keepdim=True).clamp_min(torch.finfo(importance.dtype).tiny)

@@ -14,7 +14,7 @@ from torch import Tensor
 from vitrail.errors import InputError
 from vitrail.method.base import RULES, Batch, Gradient, register
 from vitrail.method.layered import Layered, check_start, states_and_gradients
-from vitrail.model import Need, View
+from vitrail.model import Need, View, full
 
 COST = "1 forward, 1 backward"
 
@@ -48,8 +48,8 @@ class WeightedFeatures(Layered):
         # On a ViT the features lie in the last block: the graph needs to reach no further back.
         trace = view.trace(batch.images, rule=RULES[self.gradient], start=max(view.depth - 1, 0))
         (gradient,) = view.gradient(batch.score(trace.logits), [trace.entry])
-        features = view.spatial(trace.entry.detach(), batch.size).float()
-        x, g = positions(features), positions(view.spatial(gradient, batch.size).float())
+        features = full(view.spatial(trace.entry.detach(), batch.size))
+        x, g = positions(features), positions(full(view.spatial(gradient, batch.size)))
         cam: Tensor = (self.weights(x, g) * x).sum(-1).unflatten(1, features.shape[2:])
         return cam.relu() if self.relu else cam
 
@@ -68,7 +68,7 @@ class GradCAM(WeightedFeatures):
         gradient: The model's own gradient, or the frozen one.
     """
 
-    def weights(self, x: Tensor, g: Tensor) -> Tensor:  # noqa: ARG002
+    def weights(self, x: Tensor, g: Tensor) -> Tensor:
         return g.mean(1, keepdim=True)
 
 
@@ -139,7 +139,7 @@ class HiResCAM(WeightedFeatures):
         gradient: The model's own gradient, or the frozen one.
     """
 
-    def weights(self, x: Tensor, g: Tensor) -> Tensor:  # noqa: ARG002
+    def weights(self, x: Tensor, g: Tensor) -> Tensor:
         return g
 
 
@@ -153,7 +153,7 @@ class LayerCAM(WeightedFeatures):
         gradient: The model's own gradient, or the frozen one.
     """
 
-    def weights(self, x: Tensor, g: Tensor) -> Tensor:  # noqa: ARG002
+    def weights(self, x: Tensor, g: Tensor) -> Tensor:
         return g.relu()
 
 
@@ -186,8 +186,8 @@ class AttCAM(Layered):
         gradients = view.gradient(batch.score(trace.logits), attention)
         row = view.readout_weights(trace, layout)[:, None]
         # (B, heads, T): how much each query row of each head counts.
-        rows = [row * g.float()[..., layout.prefix :].mean(-1) for g in gradients]
-        return torch.stack([(w[..., None] * a.detach().float()).sum(2).mean(1) for w, a in zip(rows, attention)])
+        rows = [row * full(g)[..., layout.prefix :].mean(-1) for g in gradients]
+        return torch.stack([(w[..., None] * full(a.detach())).sum(2).mean(1) for w, a in zip(rows, attention)])
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         if not -view.depth <= self.layer < view.depth:

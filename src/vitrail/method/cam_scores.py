@@ -12,14 +12,15 @@ from torch import Tensor, nn
 from vitrail.errors import InputError
 from vitrail.method.base import Batch, Method, register
 from vitrail.method.cam import positions
-from vitrail.model import Need, View
+from vitrail.model import Need, View, full
 
 
 def clean_features(view: View, batch: Batch) -> Tensor:
-    """(B, channels, rows, columns) float32 features of the clean images, whose target is settled on the way."""
+    """(B, channels, rows, columns) features of the clean images, whose target is settled on the way."""
     trace = view.trace(batch.images, start=view.depth)  # no gradient is asked for
     batch.score(trace.logits)
-    return view.spatial(trace.entry.detach(), batch.size).float()
+    batch.check()  # not every decomposition takes what is not a number
+    return full(view.spatial(trace.entry.detach(), batch.size))
 
 
 def check_channels(name: str, channels: int | None) -> None:
@@ -44,11 +45,13 @@ def answers(batch: Batch, chosen: Tensor, ask: Callable[[Tensor], Tensor]) -> Te
         chosen: (B, k) channels.
         ask: (n, B) channels -> (n * B, classes) logits, one copy of the batch after the other.
     """
-    found = []
-    for some in chosen.T.split(batch.copies_at_once):
+
+    def scores(part: slice) -> Tensor:
+        some = chosen.T[part]
         logits = ask(some).unflatten(0, some.shape)
-        found += [batch.target.score(copy).float() for copy in logits]
-    return torch.stack(found, 1)
+        return torch.stack([full(batch.target.score(copy)) for copy in logits], 1)
+
+    return torch.cat(list(batch.in_parts(chosen.shape[1], scores)), 1)
 
 
 def weighted(features: Tensor, chosen: Tensor, weights: Tensor, relu: bool) -> Tensor:
@@ -140,7 +143,7 @@ class AblationCAM(Method):
             features = clean_features(view, batch)
             chosen = busiest(features, self.channels)
             calls, logits = counted(entry, lambda: view.logits(batch.images))
-            score = batch.target.score(logits).float()[:, None]
+            score = full(batch.target.score(logits))[:, None]
             losses = score - answers(batch, chosen, without)
         return weighted(features, chosen, losses / score.abs().clamp_min(1e-6), self.relu)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from vitrail.errors import InputError
 from vitrail.method.base import Batch, register
 from vitrail.method.layered import Layered, check_start, states_and_gradients
-from vitrail.model import FROZEN, BlockParts, Need, Rule, View
+from vitrail.model import FROZEN, BlockParts, Need, Rule, View, full
 
 Bias = Literal["none", "token", "absdot", "abssim", "norm", "equal", "cls", "dot"]
 """Where the biases go: nowhere, to a source of their own, or to the tokens in some proportion."""
@@ -71,19 +71,19 @@ class DecompX(Layered):
 
     def layers(self, view: View, batch: Batch, start: int) -> Tensor:
         if self._shared:
-            return torch.stack([self.shares(view, batch, i).float() for i in range(start, view.depth)])
+            return torch.stack([self.shares(view, batch, i) for i in range(start, view.depth)])
         states, gradients = states_and_gradients(view, batch, start, self._rule)
         return torch.stack([(x * g).sum(-1) for x, g in zip(states[:-1], gradients[:-1])])
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         found = self.shares(view, batch, self.start) if self._shared else self.layers(view, batch, self.start)[0]
-        return view.patch_map(found.float(), view.layout(batch.size))
+        return view.patch_map(found, view.layout(batch.size))
 
     def bias_share(self, view: View, batch: Batch) -> Tensor:
         """(B,): what the biases from block ``start`` on have in the score: all that no token has."""
         shares = self.layers(view, batch, self.start)[0].sum(-1)
         with torch.no_grad():
-            return batch.score(view.logits(batch.images)).float() - shares
+            return full(batch.score(view.logits(batch.images))) - shares
 
     def shares(self, view: View, batch: Batch, start: int) -> Tensor:
         """(B, T): every token's share in the score with the biases shared out, so that they add up to it."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from vitrail.method.base import RULES, Batch, Gradient, Method, register
 from vitrail.method.layered import Layered, check_start
-from vitrail.model import Need, Rule, Trace, View
+from vitrail.model import Need, Rule, Trace, View, full
 
 _HEARD = "_vitrail_biases"
 
@@ -148,7 +148,7 @@ def trace_with_biases(
 
 def scaled(share: Tensor) -> Tensor:
     """Absolute values of each image, brought to 0..1 over all channels and places."""
-    size = share.abs().float()
+    size = full(share.abs())
     flat = size.flatten(1)
     low, high = flat.amin(1), flat.amax(1)
     shape = (-1, *[1] * (size.ndim - 1))
@@ -234,16 +234,16 @@ class FullGradPlus(Layered):
         def note(share: Tensor, _: bool) -> Tensor:
             """(B, T), or (B, 1) for a bias without a token."""
             if share.ndim > 2 and share.shape[0] == len(batch) and share.shape[-2] == layout.tokens:
-                return _token_rows(share.float()).sum(-1)
+                return _token_rows(full(share)).sum(-1)
             if share.shape[0] == len(batch):
-                return share.float().flatten(1).sum(1, keepdim=True)
+                return full(share).flatten(1).sum(1, keepdim=True)
             return share.new_zeros(0)
 
         name = f"tokens of {len(batch)} x {batch.size}"
         trace, ledger = trace_with_biases(view, batch, self.gradient, note, name, start=start)
         states = trace.states[start:-1]
         gradients = view.gradient(batch.score(trace.logits), states)
-        products = torch.stack([(x.detach().float() * g.float()).sum(-1) for x, g in zip(states, gradients)])
+        products = torch.stack([(full(x.detach()) * full(g)).sum(-1) for x, g in zip(states, gradients)])
         biases = torch.zeros_like(products)
         for block, shares in ledger.entries:
             if shares.shape == products.shape[1:]:

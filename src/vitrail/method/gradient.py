@@ -1,5 +1,6 @@
 """Gradients at the pixels: saliency, input x gradient, integrated gradients, SmoothGrad."""
 
+import functools
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -10,13 +11,13 @@ from torch import Tensor
 from vitrail.errors import InputError
 from vitrail.method.base import RULES, Batch, Gradient, Method, register
 from vitrail.method.layered import Layered, states_and_gradients
-from vitrail.model import Target, View
+from vitrail.model import View, full
 
 
 def pixel_gradient(view: View, batch: Batch, gradient: Gradient) -> Tensor:
     """(B, 3, H, W): the gradient of the clean images' scores."""
     trace = view.trace(batch.images, rule=RULES[gradient], pixels=True)
-    return view.gradient(batch.score(trace.logits), [trace.images])[0].float()
+    return full(view.gradient(batch.score(trace.logits), [trace.images])[0])
 
 
 @register("saliency", family="gradient", paper="Simonyan et al. 2014", cost="1 forward, 1 backward")
@@ -60,7 +61,7 @@ class InputXGradient(Layered):
     gradient: Gradient = "true"
 
     def maps(self, view: View, batch: Batch) -> Tensor:
-        return (batch.images.float() * pixel_gradient(view, batch, self.gradient)).sum(1)
+        return (full(batch.images) * pixel_gradient(view, batch, self.gradient)).sum(1)
 
     def layers(self, view: View, batch: Batch, start: int) -> Tensor:
         states, gradients = states_and_gradients(view, batch, start, RULES[self.gradient])
@@ -86,22 +87,29 @@ class IntegratedGradients(Method):
             raise InputError(f"ig needs at least 1 step, but steps={self.steps} was given")
 
     def maps(self, view: View, batch: Batch) -> Tensor:
-        target = batch.settle(view)
-        nodes, weights = np.polynomial.legendre.leggauss(self.steps)
-        images = batch.images
-        total = torch.zeros_like(images, dtype=torch.float32)
-        together = batch.copies_at_once
-        for first in range(0, self.steps, together):
-            part = slice(first, first + together)
-            # The nodes live on [-1, 1]; the way is [0, 1], with half their weights.
-            alphas = torch.tensor((1 + nodes[part]) / 2, dtype=images.dtype, device=images.device)
-            copies = (alphas.view(-1, 1, 1, 1, 1) * images).flatten(0, 1)
+        target, images = batch.given_or_predicted(view), batch.images
+        # Both before any pass: behind one, their way to the device would wait for it.
+        alphas, weights = torch.tensor(way(self.steps), dtype=full(images[:0]).dtype, device=images.device)
+
+        def gradients(part: slice) -> Tensor:
+            points = alphas[part].to(images.dtype)
+            copies = (points.view(-1, 1, 1, 1, 1) * images).flatten(0, 1)
             trace = view.trace(copies, rule=RULES[self.gradient], pixels=True)
-            scores = _repeated(target, len(alphas)).score(trace.logits)
-            gradients = view.gradient(scores, [trace.images])[0].float().unflatten(0, (len(alphas), len(batch)))
-            shares = torch.tensor(weights[part] / 2, dtype=torch.float32, device=images.device)
-            total += torch.einsum("k,kbchw->bchw", shares, gradients)
-        return (total * images.float()).sum(1)
+            scores = target.repeat(len(points)).score(trace.logits)
+            gradient = full(view.gradient(scores, [trace.images])[0])
+            summed: Tensor = weights[part] @ gradient.reshape(len(points), -1)
+            return summed
+
+        total = functools.reduce(torch.add, batch.in_parts(self.steps, gradients))
+        return (total.view_as(images) * full(images)).sum(1)
+
+
+@functools.cache
+def way(steps: int) -> np.ndarray:
+    """(2, steps): the points of the Gauss-Legendre rule on the way from 0 to 1, and their weights."""
+    nodes, weights = np.polynomial.legendre.leggauss(steps)  # on [-1, 1], which is twice as long
+    halved: np.ndarray = np.stack([1 + nodes, weights]) / 2
+    return halved
 
 
 @register("smoothgrad", family="gradient", paper="Smilkov et al. 2017", cost="samples x the base method")
@@ -132,7 +140,7 @@ class SmoothGrad(Method):
         return self.base.shape(view, size)
 
     def maps(self, view: View, batch: Batch) -> Tensor:
-        batch.settle(view)
+        batch.given_or_predicted(view)
         flat = batch.images.flatten(1)
         spread = (self.noise * (flat.amax(1) - flat.amin(1))).view(-1, 1, 1, 1)
         generators = [batch.generator(i, self.seed) for i in range(len(batch))]
@@ -142,8 +150,3 @@ class SmoothGrad(Method):
             total = total + self.base.maps(view, batch.beside(batch.images + spread * noise.to(batch.images)))
         assert isinstance(total, Tensor)
         return total / self.samples
-
-
-def _repeated(target: Target, times: int) -> Target:
-    """The target of ``times`` copies of the batch, one batch after the other."""
-    return Target(None if target.classes is None else target.classes.repeat(times), target.function)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vitrail.method.base import Batch, Method, register
 from vitrail.method.cam import GradCAM
-from vitrail.model import GUIDED, Need, View
+from vitrail.model import GUIDED, Need, View, full
 
 Reduce = Literal["abs", "sum", "norm2"]
 
@@ -16,7 +16,7 @@ Reduce = Literal["abs", "sum", "norm2"]
 def guided_gradient(view: View, batch: Batch) -> Tensor:
     """(B, 3, H, W): the gradient of the scores with its negative part cut off at every ReLU."""
     trace = view.trace(batch.images, rule=GUIDED, pixels=True)
-    return view.gradient(batch.score(trace.logits), [trace.images])[0].float()
+    return full(view.gradient(batch.score(trace.logits), [trace.images])[0])
 
 
 def reduced(gradient: Tensor, how: Reduce) -> Tensor:

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from vitrail.errors import InputError
 from vitrail.method.base import Batch, Method, register
 from vitrail.method.biattn import head_importance
-from vitrail.model import Layout, Need, View
+from vitrail.method.layered import weighted
+from vitrail.model import Layout, Need, View, full
 
 
 @register(
@@ -42,14 +43,14 @@ class InFlow(Method):
             with torch.enable_grad():
                 score = batch.target.score(own_logits(view, trace.states[block + 1], layout))
             (own,) = view.gradient(score, [attention], again=True)
-            attention = attention.detach().float()
+            attention = full(attention.detach())
             chosen = (attention * head_importance(attention, gradients[block])[:, :, None, None]).amax(1)
-            chosen = (chosen * own.float().mean(1)).relu()
+            chosen = (chosen * full(own).mean(1)).relu()
             skip, mixed, kept = _shares(view, trace.states[block].detach(), layout, block)
             # One row through B = (Q diag(mixed) + diag(skip)) diag(kept), without building B.
             sums = (chosen @ (mixed * kept)[:, :, None])[:, :, 0] + skip * kept
             row = row / sums
-            row = ((row[:, None] @ chosen)[:, 0] * mixed + row * skip) * kept
+            row = (weighted(row, chosen) * mixed + row * skip) * kept
         return view.patch_map(row, layout)
 
 
@@ -66,7 +67,7 @@ def own_logits(view: View, state: Tensor, layout: Layout) -> Tensor:
 def _shares(view: View, entering: Tensor, layout: Layout, block: int) -> tuple[Tensor, Tensor, Tensor]:
     """(B, T) each: the share of the skip connection and of the attention, and what the MLP makes of both."""
     middle, leaving = _branches(view, entering, layout, block)
-    z, a, r, m = (x.float().norm(dim=-1) for x in (entering, middle - entering, middle, leaving - middle))
+    z, a, r, m = (full(x).norm(dim=-1) for x in (entering, middle - entering, middle, leaving - middle))
     tiny = torch.finfo(z.dtype).tiny
     before, behind = (z + a).clamp_min(tiny), (r + m).clamp_min(tiny)
     ratio = m / r.clamp_min(tiny)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.method.base import Batch, Method
-from vitrail.model import Rule, View
+from vitrail.model import Rule, View, full
 
 
 def check_start(start: int, view: View) -> None:
@@ -24,7 +24,12 @@ def states_and_gradients(view: View, batch: Batch, start: int, rule: Rule) -> tu
     trace = view.trace(batch.images, rule=rule, start=start)
     states = trace.states[start:]
     gradients = view.gradient(batch.score(trace.logits), states)
-    return [state.detach().float() for state in states], [gradient.float() for gradient in gradients]
+    return [full(state.detach()) for state in states], [full(gradient) for gradient in gradients]
+
+
+def weighted(weights: Tensor, matrix: Tensor) -> Tensor:
+    """(B, K) weights of (B, K, T) rows -> (B, T)."""
+    return (weights[:, None].to(matrix) @ matrix)[:, 0]
 
 
 @dataclass(frozen=True)
@@ -54,11 +59,11 @@ class Mixing(Layered):
 
     @abstractmethod
     def matrices(self, view: View, batch: Batch, start: int) -> tuple[list[Tensor], Tensor]:
-        """One (B, T, T) float32 matrix for each block from ``start`` on, and the readout's (B, T) row."""
+        """One (B, T, T) matrix for each block from ``start`` on, and the readout's (B, T) row."""
 
     def layers(self, view: View, batch: Batch, start: int) -> Tensor:
         matrices, row = self.matrices(view, batch, start)
-        return torch.stack([(row[:, None] @ matrix)[:, 0] for matrix in matrices])
+        return torch.stack([weighted(row, matrix) for matrix in matrices])
 
     def rolled(self, view: View, batch: Batch, start: int) -> Tensor:
         """(B, T): the readout's row of the product over the layers."""
@@ -67,6 +72,6 @@ class Mixing(Layered):
         for matrix in reversed(matrices):
             if self.normalise:
                 row = row / (matrix.sum(-1) + float(self.identity))
-            taken = (row[:, None] @ matrix)[:, 0]
+            taken = weighted(row, matrix)
             row = taken + row if self.identity else taken
         return row

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.method.base import Batch, Method, register
-from vitrail.model import Layout, Need, Tap, View
+from vitrail.model import Layout, Need, Tap, View, full
 
 
 @register(
@@ -42,7 +42,7 @@ class LeGrad(Method):
         start = max(0, view.depth - (self.layers or view.depth))
         trace = view.trace(batch.images, attention=True, start=start)
         batch.score(trace.logits)
-        total = torch.zeros(len(batch), layout.tokens, device=trace.logits.device)
+        found = []
         for block in range(start, view.depth):
             state = trace.states[block + 1]
             attention = trace.attention[block]
@@ -55,8 +55,8 @@ class LeGrad(Method):
                     logits = view.head(shown(view, state, layout), layout)
                 score = batch.target.score(logits)
             (gradient,) = view.gradient(score, [attention], again=True)
-            total += gradient.float().relu().mean((1, 2))
-        return view.patch_map(total, layout)
+            found.append(full(gradient).relu().mean((1, 2)))
+        return view.patch_map(torch.stack(found).sum(0), layout)
 
 
 def shown(view: View, state: Tensor, layout: Layout) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vitrail.method.base import Batch, register
-from vitrail.method.layered import Mixing, check_start
+from vitrail.method.layered import Mixing, check_start, weighted
 from vitrail.model import BlockParts, Need, Trace, View
 
 NEEDS = (Need.TOKENS, Need.ATTENTION, Need.PARTS)
@@ -107,13 +107,13 @@ class _NormMixing(Mixing):
     def matrices(self, view: View, batch: Batch, start: int) -> tuple[list[Tensor], Tensor]:
         trace, walk = steps(view, batch, start)
         with exactly(view):
-            found = [self.matrix(step).float() for step in walk]
+            found = [self.matrix(step) for step in walk]
         return found, view.readout_weights(trace, view.layout(batch.size))
 
     def rolled(self, view: View, batch: Batch, start: int) -> Tensor:
         matrices, row = self.matrices(view, batch, start)
         for matrix in reversed(matrices):
-            row = (row[:, None] @ matrix)[:, 0]
+            row = weighted(row, matrix)
             # Norms multiply up beyond float32. One factor an image changes no ranking: the row becomes shares.
             row = row / row.sum(-1, keepdim=True)
         return row
@@ -143,7 +143,7 @@ class AttIN(_NormMixing):
         for matrix in reversed(matrices):
             # The rows first: norms have no scale in common with the identity.
             sent = row / matrix.sum(-1).clamp_min(torch.finfo(matrix.dtype).tiny)
-            row = 0.5 * row + 0.5 * (sent[:, None] @ matrix)[:, 0]
+            row = 0.5 * row + 0.5 * weighted(sent, matrix)
         return row
 
 

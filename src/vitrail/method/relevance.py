@@ -8,8 +8,8 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.method.base import Batch, register
-from vitrail.method.layered import Layered, Mixing, check_start
-from vitrail.model import Entry, Need, Relevance, View, relevances, trace_pixels, trace_tokens
+from vitrail.method.layered import Layered, Mixing, check_start, weighted
+from vitrail.model import Entry, Need, Relevance, View, full, relevances, trace_pixels, trace_tokens
 
 CONSERVING = Relevance(dense="plus", convolution="plus", renormalise=True)
 """The rules of T-Attr."""
@@ -49,7 +49,7 @@ class TAttr(Mixing):
         found, row = attention_relevance(view, batch, CONSERVING, start)
         trace = view.trace(batch.images, attention=True, start=start)
         gradients = view.gradient(batch.score(trace.logits), trace.attention[start:])
-        return [(r * gradient.float()).relu().mean(1) for r, gradient in zip(found, gradients)], row
+        return [(r * full(gradient)).relu().mean(1) for r, gradient in zip(found, gradients)], row
 
     def rolled(self, view: View, batch: Batch, start: int) -> Tensor:
         if self.normalise:
@@ -58,7 +58,7 @@ class TAttr(Mixing):
         # Without the readout's own row, a constant over patches that would drown small relevances where a mean is read.
         moved = torch.zeros_like(row)
         for matrix in reversed(matrices):
-            moved = moved + ((row + moved)[:, None] @ matrix)[:, 0]
+            moved = moved + weighted(row + moved, matrix)
         return moved
 
     def maps(self, view: View, batch: Batch) -> Tensor:

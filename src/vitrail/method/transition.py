@@ -5,6 +5,7 @@ a class token, the mean over patch rows on average-pooled models (the rule Bi-At
 weighted by the pool's attention where a model pools by attention.
 """
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,8 +14,8 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.method.base import Batch, Method, register
-from vitrail.method.layered import check_start
-from vitrail.model import Layout, Need, Tap, Target, Trace, View
+from vitrail.method.layered import check_start, weighted
+from vitrail.model import Layout, Need, Tap, Trace, View, full
 
 
 @register(
@@ -51,7 +52,7 @@ class TransitionAttention(Method):
         trace = view.trace(batch.images, attention=True, start=view.depth - 1)
         (clean,) = view.gradient(batch.score(trace.logits), trace.attention[-1:])
         rows, weights = readout_rows(view, trace, layout)
-        attention = [a.detach().float().mean(1) for a in trace.attention]
+        attention = [full(a.detach()).mean(1) for a in trace.attention]
         carried = attention[-1][:, rows]
         for matrix in reversed(attention[start:] if self.last_twice else attention[start:-1]):
             carried = carried @ matrix + carried
@@ -79,11 +80,6 @@ def readout_rows(view: View, trace: Trace, layout: Layout) -> tuple[Tensor, Tens
     return rows, weights[:, rows]
 
 
-def weighted(weights: Tensor, matrix: Tensor) -> Tensor:
-    """(B, K) weights of (B, K, T) rows -> (B, T)."""
-    return (weights[:, None] @ matrix)[:, 0]
-
-
 def integrated_gradient(view: View, batch: Batch, clean: Tensor, rows: Tensor, steps: int) -> Tensor:
     """The last attention's gradient averaged from the mean colour to the image, positive part, heads averaged.
 
@@ -100,9 +96,10 @@ def integrated_gradient(view: View, batch: Batch, clean: Tensor, rows: Tensor, s
         (B, K, T) rows of W.
     """
     layout, images, target = view.layout(batch.size), batch.images, batch.target
-    total = clean.float()
-    for part in np.array_split(np.linspace(0, 1, steps)[:-1], -(-(steps - 1) // batch.copies_at_once)):
-        alphas = torch.tensor(part, dtype=images.dtype, device=images.device)
+    points = torch.tensor(np.linspace(0, 1, steps)[:-1], dtype=images.dtype, device=images.device)
+
+    def gradients(part: slice) -> Tensor:
+        alphas = points[part]
         copies = (alphas.view(-1, 1, 1, 1, 1) * images).flatten(0, 1)
         # Only the last block's attention is asked about: the blocks before it run as fast as the model can.
         with torch.no_grad():
@@ -112,7 +109,9 @@ def integrated_gradient(view: View, batch: Batch, clean: Tensor, rows: Tensor, s
                 last = view.encode(tokens.requires_grad_(), layout, start=view.depth - 1)[-1]
             logits = view.head(last, layout)
         view.meter.forwards += len(copies)
-        repeated = Target(None if target.classes is None else target.classes.repeat(len(alphas)), target.function)
-        (gradient,) = view.gradient(repeated.score(logits), tap.attention[-1:])
-        total = total + gradient[:, :, rows].float().unflatten(0, (len(alphas), len(batch))).sum(0)
+        (gradient,) = view.gradient(target.repeat(len(alphas)).score(logits), tap.attention[-1:])
+        found: Tensor = full(gradient[:, :, rows]).unflatten(0, (len(alphas), len(batch))).sum(0)
+        return found
+
+    total = functools.reduce(torch.add, batch.in_parts(steps - 1, gradients), full(clean))
     return (total / steps).relu().mean(1)

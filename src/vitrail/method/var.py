@@ -10,7 +10,7 @@ from torch import Tensor
 from vitrail.errors import InputError
 from vitrail.method.base import Batch, Method, register
 from vitrail.method.plus import SkipPlus
-from vitrail.model import Target, View
+from vitrail.model import Target, View, full
 
 
 @register(
@@ -65,7 +65,7 @@ class VAR(Method):
             asked = rivals.clamp_min(0)  # images with fewer rivals ask about class 0 instead, and forget the answer
             heats += [self.base.maps(view, batch.aimed(Target(column))) for column in asked.T[1:]]
         takes_part = (rivals >= 0).T.to(heats[0].device)
-        return share(torch.stack(heats).float(), takes_part, self.temperatures, self.normalise)
+        return share(full(torch.stack(heats)), takes_part, self.temperatures, self.normalise)
 
 
 _WORDS = re.compile(r"top(?P<top>[1-9]\d*)(?P<worst>\+worst)?|best_worst|all_targets")
