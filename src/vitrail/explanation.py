@@ -20,6 +20,7 @@ from vitrail import show
 from vitrail.errors import InputError
 
 SCHEMA = 1
+EXTRA = "extra_"  # before the names of extras in maps.npz
 
 
 def versions() -> dict[str, str]:
@@ -48,6 +49,7 @@ class Explanation:
         forwards: Images pushed forward through the model.
         backwards: Images pushed backward.
         versions: Library versions.
+        extras: What else the method found and wants kept, by name; (B, ...) each.
     """
 
     maps: Tensor
@@ -64,6 +66,7 @@ class Explanation:
     forwards: int
     backwards: int
     versions: dict[str, str] = field(default_factory=versions)
+    extras: dict[str, Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.maps)
@@ -87,7 +90,25 @@ class Explanation:
             logits=self.logits[:count],
             classes=None if self.classes is None else self.classes[:count],
             images=self.images[:count],
+            extras={name: values[:count] for name, values in self.extras.items()},
         )
+
+    def with_gamma(self, gamma: float) -> "Explanation":
+        """MDA's maps between sparse (0) and dense (1), from what the search left behind: the model is not asked again.
+
+        Example:
+            >>> from vitrail import explain, scenes
+            >>> found = explain("demo", scenes.make(7).pil, "mda(cells=2, seed=None)")
+            >>> found.with_gamma(0.5).method
+            'mda(seed=None, gamma=0.5, cells=2)'
+        """
+        from vitrail.method import MDA, parse
+
+        method = parse(self.method)
+        if not isinstance(method, MDA) or not self.extras:
+            raise InputError(f"with_gamma needs an explanation by mda, but this one is by {self.method}")
+        method = replace(method, gamma=float(gamma))
+        return replace(self, maps=method.blend(self.extras), method=method.spec, config=method.config)
 
     def class_name(self, index: int) -> str:
         """The name of a class of the model."""
@@ -165,6 +186,7 @@ class Explanation:
         arrays = {"maps": self.maps.numpy(), "logits": self.logits.numpy()}
         if self.classes is not None:
             arrays["classes"] = self.classes.numpy()
+        arrays |= {EXTRA + name: values.numpy() for name, values in self.extras.items()}
         sheet = self.picture() if images is None else sheet_of([self], images)
         text = json.dumps(self.manifest(), indent=1, ensure_ascii=False)
         folder = Path(folder)
@@ -201,6 +223,7 @@ class Explanation:
             size=tuple(facts["size"]),
             images=tuple(facts["images"]),
             class_names=None if names is None else tuple(names),
+            extras={key.removeprefix(EXTRA): value for key, value in arrays.items() if key.startswith(EXTRA)},
             **{
                 key: facts[key]
                 for key in ("method", "config", "model", "fingerprint", "seconds", "forwards", "backwards", "versions")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from vitrail.errors import InputError
 from vitrail.explanation import Explanation
 from vitrail.method import Batch, Method, parse
-from vitrail.model import Need, Precision, Target, TargetLike, View, load, resolve, sources_of
+from vitrail.model import Need, Precision, Target, TargetLike, View, is_out_of_memory, load, resolve, sources_of
 
 BATCH = 16
 
@@ -24,6 +24,7 @@ def explain(
     *,
     batch: int | None = None,
     precision: Precision | None = None,
+    compiled: bool = False,
     progress: bool = False,
 ) -> Explanation:
     """Explain why a model answers what it answers.
@@ -36,8 +37,9 @@ def explain(
         target: What to explain: None (what the model predicts), a class number or name, a list with one entry an
             image, a function of the logits, a text prompt (open_clip), or a `Likeness`.
         batch: Images at a time; fewer are taken when memory runs out.
-        precision: ``fp32``, ``bf16`` or ``fp16``; the view's own by default.
-        progress: Show a progress bar.
+        precision: ``fp32``, ``tf32``, ``bf16`` or ``fp16``; the view's own by default.
+        compiled: Compile a transformer's blocks (`torch.compile`), which pays for methods with many thousand passes.
+        progress: Show a progress bar: of forward passes where a method makes many, else of images.
 
     Example:
         >>> from vitrail import scenes
@@ -51,7 +53,7 @@ def explain(
     method = parse(method)
     method.check(view)
     view, wanted = resolve(view, target, len(sources))
-    with view.using(precision):
+    with view.using(precision, compiled or None):
         return _explain(view, sources, method, wanted, BATCH if batch is None else batch, progress)
 
 
@@ -63,12 +65,14 @@ def _explain(
     forwards, backwards, start = view.meter.forwards, view.meter.backwards, time.perf_counter()
     done: list[_Done] = []
     first = 0
-    with _bar(len(sources), method.spec, progress) as bar:
+    with _Bar(view, method, len(sources), progress) as bar:
         while first < len(sources):
             rows = slice(first, min(first + size, len(sources)))
             try:
                 found = _chunk(view, sources[rows], method, None if target is None else target.take(rows))
-            except torch.OutOfMemoryError as error:
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
                 if rows.stop - first == 1:
                     raise InputError(
                         f"memory ran out on a single image for {method.spec} on {view.name}; "
@@ -78,12 +82,13 @@ def _explain(
                 if done and found.size != done[0].size:
                     raise InputError("the images given are of different sizes; explain them one size at a time")
                 done.append(found)
-                bar.update(rows.stop - first)
+                bar.done(rows.stop)
                 first = rows.stop
                 continue
             # Half as many at a time, and go on; out here, where the failed pass holds no memory any more.
             size = (rows.stop - first) // 2
-            torch.cuda.empty_cache()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
     classes = [part.classes for part in done if part.classes is not None]
     return Explanation(
         maps=torch.cat([part.maps for part in done]),
@@ -99,6 +104,7 @@ def _explain(
         seconds=time.perf_counter() - start,
         forwards=view.meter.forwards - forwards,
         backwards=view.meter.backwards - backwards,
+        extras={name: torch.cat([part.extras[name] for part in done]) for name in done[0].extras},
     )
 
 
@@ -109,6 +115,7 @@ class _Done(NamedTuple):
     logits: Tensor
     classes: Tensor | None
     size: tuple[int, int]
+    extras: dict[str, Tensor]
 
 
 def _chunk(view: View, sources: Sequence[Any], method: Method, target: Target | None) -> _Done:
@@ -120,13 +127,15 @@ def _chunk(view: View, sources: Sequence[Any], method: Method, target: Target | 
     if maps.shape != expected:
         raise RuntimeError(f"{method.spec} gave maps of {tuple(maps.shape)}, not {expected}")
     maps = maps.detach().float().cpu()
-    if not torch.isfinite(maps).all():
-        raise InputError(
-            f"{method.spec} gave values that are not finite on {view.name}; "
-            "check the model's weights, or use precision='fp32'"
-        )
+    method.check_numbers(view, batch, maps)
     assert batch.logits is not None
-    return _Done(maps, batch.logits.cpu(), None if target.classes is None else target.classes.cpu(), batch.size)
+    return _Done(
+        maps=maps,
+        logits=batch.logits.float().cpu(),
+        classes=None if target.classes is None else target.classes.cpu(),
+        size=batch.size,
+        extras={name: values.detach().cpu() for name, values in batch.extras.items()},
+    )
 
 
 def _called(source: Any, i: int) -> str:
@@ -136,7 +145,36 @@ def _called(source: Any, i: int) -> str:
     return Path(name).name if name else f"image {i}"
 
 
-def _bar(total: int, words: str, progress: bool) -> Any:
-    from tqdm.auto import tqdm
+class _Bar:
+    """A progress bar: of forward passes where the method says how many it makes, else of images."""
 
-    return tqdm(total=total, desc=words, unit="image", disable=not progress, leave=False)
+    def __init__(self, view: View, method: Method, images: int, shown: bool) -> None:
+        from tqdm.auto import tqdm
+
+        passes = method.passes(view, view.size) if shown else None
+        self.view, self.images, self.each = view, images, passes
+        self.bar = tqdm(
+            total=images * (passes or 1),
+            desc=method.spec,
+            unit="image" if passes is None else "pass",
+            unit_scale=passes is not None,
+            disable=not shown,
+            leave=False,
+        )
+
+    def __enter__(self) -> "_Bar":
+        if self.each is not None:
+            self.view.meter.listener = self.bar.update
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.view.meter.listener = None
+        self.bar.close()
+
+    def done(self, images: int) -> None:
+        """So many images are explained; where passes were only guessed, the rest is guessed from those made."""
+        if self.each is None:
+            self.bar.update(images - self.bar.n)
+        else:
+            self.bar.total = round(self.bar.n / images * self.images)
+            self.bar.refresh()

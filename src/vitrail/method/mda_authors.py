@@ -1,0 +1,97 @@
+"""What the authors' code of MDA does otherwise than the paper; used by ``mda(compat=authors)`` alone."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+from torchvision.transforms.functional import resize
+
+from vitrail.method.greedy import Found
+from vitrail.method.magnitude import concave_steps, monotone
+from vitrail.perturb import PixelCanvas, Responder, ranks_of
+
+if TYPE_CHECKING:
+    from vitrail.method.base import Batch
+    from vitrail.method.mda import MDA
+    from vitrail.model import View
+
+MOST_TRIED = 28
+RAW_STOP = 0.9
+"""Insertion also stops where the probability itself, not its share of the clean one, reaches this."""
+
+
+def steps_of(size: tuple[int, int]) -> int:
+    """The steps of the second pass: as many pixels at a time as the image is high."""
+    return -(-size[0] * size[1] // size[0])
+
+
+def shifted_labels(size: tuple[int, int], grid: tuple[int, int]) -> Tensor:
+    """(H, W) their segments: the patch grid moved by one pixel, so that the first row and column are wider by one."""
+    rows, columns = (
+        ((torch.arange(pixels) - 1) // (pixels // cells)).clamp(0, cells - 1) for pixels, cells in zip(size, grid)
+    )
+    return rows[:, None] * grid[1] + columns
+
+
+def blurred_seed(heat: Tensor, size: tuple[int, int], grid: tuple[int, int]) -> Tensor:
+    """(B, H, W) -> (B, rows, columns): the seed enlarged, made small again, enlarged, and averaged over segments."""
+    enlarged = F.interpolate(heat[:, None], size, mode="bilinear")
+    small = resize(enlarged, list(grid), antialias=True)
+    pixels = F.interpolate(small, size, mode="nearest-exact").flatten(1).abs()
+    labels = shifted_labels(size, grid).flatten().to(heat.device)
+    sums = pixels.new_zeros(len(heat), grid[0] * grid[1]).index_add_(1, labels, pixels)
+    return (sums / labels.bincount()).view(len(heat), *grid)
+
+
+def magnitudes(
+    method: "MDA", view: "View", batch: "Batch", fills: list[Tensor], found: Found
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """(B, N) sparse and dense magnitudes in the order of importance, by a second pass in steps of pixels."""
+    size = batch.size
+    labels = shifted_labels(size, method.shape(view, size)).flatten().to(batch.images.device)
+    pixels = labels.bincount()[found.order].double().cpu().numpy()
+    n = found.order.shape[1]
+    rank = (n - np.arange(1, n + 1)) / n
+    insertion, deletion = _curves(view, batch, fills, _pixel_ranks(ranks_of(found.order)[:, labels]))
+    sparse, dense = [], []
+    for i, share in enumerate(1 / pixels):
+        b, z, o = (float(x) for x in (found.insertion[i, 0], found.deletion[i, -1], found.deletion[i, 0]))
+        if method.objective == "insertion":
+            steps = concave_steps(monotone(found.insertion[i].double().cpu().numpy(), b, o, rising=True))
+            values = steps * share
+        else:
+            rising = monotone(insertion[i], b, o, rising=True)
+            falling = monotone(deletion[i], z, o, rising=False)
+            mean = (rising + 1 - falling) / 2
+            steps = concave_steps(np.interp(np.linspace(0, 1, n + 1), np.linspace(0, 1, len(mean)), mean))
+            values = steps * share + steps * rank
+        thick = np.where(values >= method.kappa, rank, values)
+        sparse.append(values)
+        dense.append(thick / max(thick.max(), np.finfo(float).tiny) * values.max())
+    return np.stack(sparse).astype(np.float32), np.stack(dense).astype(np.float32)
+
+
+def _pixel_ranks(patch_ranks: Tensor) -> Tensor:
+    """(B, H W) the place of every pixel; within a patch the last pixel comes first."""
+    return ranks_of(patch_ranks.shape[1] - 1 - patch_ranks.flip(1).argsort(dim=1, stable=True))
+
+
+def _curves(view: "View", batch: "Batch", fills: list[Tensor], ranks: Tensor) -> list[NDArray[np.float64]]:
+    """(B, K + 1) responses: the first pixels over the blurred image, and all but them over the blank one."""
+    canvas = PixelCanvas(view, batch.images, fills)
+    ask = Responder(canvas, batch.target)
+    steps = steps_of(batch.size)
+    which = torch.arange(len(batch), device=ranks.device).repeat_interleave(steps + 1)
+    k = torch.arange(steps + 1, device=ranks.device).repeat(len(batch)) * batch.size[0]
+    curves = []
+    for fill in (0, 1):
+
+        def shown(part: slice, fill: int = fill) -> Tensor:
+            first = ranks[which[part]] < k[part, None]
+            return first if fill == 0 else ~first
+
+        curves.append(ask(which, shown, fill).view(len(batch), -1).double().cpu().numpy())
+    return curves
