@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import vitrail
+from small import exact
 from vitrail.method import METHODS, Method, parse
 from vitrail.model import View, load
 from zoo import OTHER_MODELS, TOKEN_MODELS, ZOO, pictures, view_of
@@ -24,12 +25,23 @@ QUICK = {
     "bt_h": "bt_h(steps=3)",
     "bt_t": "bt_t(steps=3)",
     "t_attn": "t_attn(steps=3)",
+    "rise": "rise(masks=4)",
+    "occlusion": "occlusion(window={half}, stride={half})",
+    "pami": "pami(window={half}, stride={half})",
+    "lime": "lime(samples=4)",
+    "kernel_shap": "kernel_shap(samples=3)",
+    "shapley": "shapley(samples=1, antithetic=False, grid=2)",
+    "hsic": "hsic(designs=4, grid=2)",
+    "tis": "tis(masks=6)",
+    "vit_cx": "vit_cx(masks=3)",
+    "atman": "atman(grid=2)",
+    "less_is_more": "less_is_more(regions=(1, 2))",
 }
-"""Cheaper settings where the defaults take long; everything else runs as it is."""
+"""Cheaper settings where the defaults take long; everything else runs as it is. ``half`` is half of the longer side."""
 
 
-def quick(name: str) -> Method:
-    return parse(QUICK.get(name, name))
+def quick(name: str, size: tuple[int, int] = (64, 64)) -> Method:
+    return parse(QUICK.get(name, name).format(half=max(size) // 2))
 
 
 def small_vit(**options: Any) -> nn.Module:
@@ -50,7 +62,7 @@ every_method = pytest.mark.parametrize("name", sorted(METHODS))
 @every_method
 @pytest.mark.parametrize("model", [*TOKEN_MODELS, *OTHER_MODELS])
 def test_shape_and_finiteness_on_every_model(name: str, model: str) -> None:
-    view, method, entry = view_of(model), quick(name), ZOO[model]
+    view, method, entry = view_of(model), quick(name, ZOO[model].size), ZOO[model]
     images = pictures(2, entry.size)
     if method.requirements() - view.offers:
         with pytest.raises(vitrail.InputError) as refusal:
@@ -66,13 +78,14 @@ def test_shape_and_finiteness_on_every_model(name: str, model: str) -> None:
     assert found.maps.dtype == torch.float32
     assert torch.isfinite(found.maps).all()
     assert found.maps[0].std() > 0, "a map that says nothing"
-    assert method.shape(view, entry.size) in (entry.grid, entry.size)
+    own = getattr(method, "grid", None)  # some methods cut the picture into cells of their own
+    assert method.shape(view, entry.size) in (entry.grid, entry.size, (own, own))
 
 
 @every_method
 @pytest.mark.parametrize("model", ["dinov2_reg4", "average_pooled", "siglip", "resnet50"])
 def test_a_map_does_not_depend_on_what_else_is_in_the_batch(name: str, model: str) -> None:
-    view, method = view_of(model), quick(name)
+    view, method = view_of(model), quick(name, ZOO[model].size)
     if method.requirements() - view.offers:
         pytest.skip("this model cannot serve this method")
     images = pictures(3, ZOO[model].size)
@@ -107,6 +120,24 @@ def test_bf16_stays_close(name: str) -> None:
     assert half.dtype == torch.float32
     for a, b in zip(full, half):
         assert np.corrcoef(a.flatten(), b.flatten())[0, 1] > 0.9
+
+
+@every_method
+@pytest.mark.parametrize(
+    ("weights", "digits"), [(torch.float64, torch.float64), (torch.bfloat16, torch.float32)], ids=["double", "half"]
+)
+def test_maps_have_all_digits_of_the_model_and_float32_at_least(
+    name: str, weights: torch.dtype, digits: torch.dtype
+) -> None:
+    method = quick(name)
+    view = load(serving(method).to(weights))
+    images = pictures(2, view.size)
+    maps = exact(method, view, images.to(weights), [1, 2])
+    assert maps.dtype == (torch.float32 if name == "random" else digits)
+    assert torch.isfinite(maps).all()
+    found = vitrail.explain(view, images, method, [1, 2])
+    assert found.maps.dtype == found.logits.dtype == torch.float32
+    assert torch.equal(found.maps, maps.float())
 
 
 @every_method

@@ -29,6 +29,20 @@ def test_gather_and_mask_agree(name, ragged):
     assert not near(masked, found.respond(tokens, everything, layout), 1e-4)  # hiding half does change the answer
 
 
+@pytest.mark.parametrize("name", ["deit_tiny_distilled", "eva02_tiny", "siglip"])
+def test_patches_can_be_named_instead(name):
+    found = view_of(name)
+    layout = found.layout(found.size)
+    tokens = found.embed(pictures(2, found.size))
+    named = torch.stack([torch.randperm(layout.patches, generator=torch.Generator().manual_seed(i)) for i in (0, 1)])
+    named = named[:, :50]
+    keep = torch.zeros(2, layout.patches, dtype=torch.bool).scatter_(1, named, True)
+    assert near(found.respond(tokens, named, layout), found.respond(tokens, keep, layout))
+    for wrong in (named[:, :0], named[:1], named.float()):
+        with pytest.raises(InputError, match="keep must be a boolean"):
+            found.respond(tokens, wrong, layout)
+
+
 @pytest.mark.parametrize("form", ["gather", "mask"])
 def test_respond_against_timms_own_blocks(form):
     """The independent check: timm's fused blocks, run by hand on the tokens that are left."""

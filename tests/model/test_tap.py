@@ -214,6 +214,23 @@ def test_hiding_adds_to_the_models_own_mask():
         assert torch.allclose(F.scaled_dot_product_attention(x, x, x, is_causal=True), found, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("attend", ATTENDS)
+def test_scaled_keys_get_less(attend):
+    x, factors = random(2, 3, 9, 8), torch.ones(2, 9, dtype=torch.float64)
+    factors[0, 2], factors[1, 8] = 0.1, 0.5
+    with Tap(read=True) as clean:
+        attend(x)
+    with Tap(scaled=factors, read=True) as tap:
+        found = attend(x)
+    scores = clean.attention[0].log()  # up to a number for each query, which the lowest score takes away
+    expected = ((scores - scores.amin(-1, keepdim=True)) * factors[:, None, None]).softmax(-1)
+    assert torch.allclose(tap.attention[0], expected, rtol=0, atol=1e-12)
+    with Tap(scaled=factors):
+        assert torch.equal(attend(x), found)
+    with Tap(scaled=factors[:, :5]):  # of another length: not for this call
+        assert torch.allclose(attend(x), attend(x.clone()), rtol=0, atol=1e-12)
+
+
 def test_hidden_of_another_length_is_not_for_this_call():
     x = random(2, 3, 9, 8)
     with Tap(hidden=torch.ones(2, 5, dtype=torch.bool)):

@@ -38,7 +38,7 @@ class Explain:
     """Where to write the sheet and the maps."""
     batch: int | None = None
     """Images at a time (16 by default; fewer are taken when memory runs out)."""
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     """Arithmetic of the model's passes."""
     device: Device = None
     quiet: Quiet = False

@@ -1,6 +1,7 @@
 """Ways to explain: one idea, one file."""
 
 from vitrail.method.alti import ALTI
+from vitrail.method.atman import AtMan
 from vitrail.method.attention import AttIxG, GenAtt, GradRollout, RawAttention, Rollout
 from vitrail.method.base import METHODS, Batch, Method, describe, methods, register
 from vitrail.method.biattn import BiAttnHeads, BiAttnTokens
@@ -10,24 +11,40 @@ from vitrail.method.decompx import DecompX
 from vitrail.method.fullgrad import FullGrad, FullGradPlus
 from vitrail.method.gradient import InputXGradient, IntegratedGradients, Saliency, SmoothGrad
 from vitrail.method.guided import GuidedBackprop, GuidedGradCAM
+from vitrail.method.hsic import HSIC
 from vitrail.method.inflow import InFlow
 from vitrail.method.layered import Layered, Mixing
 from vitrail.method.legrad import LeGrad
+from vitrail.method.less_is_more import LessIsMore
+from vitrail.method.lime import LIME
+from vitrail.method.mda import MDA
 from vitrail.method.norms import AttIN, GlobEnc, NRes
+from vitrail.method.occlusion import PAMI, Occlusion
 from vitrail.method.plus import CAT, AttCAT, GradSAM, Plus, SkipPlus
 from vitrail.method.random import Random
 from vitrail.method.relevance import LRP, PartialLRP, TAttr
+from vitrail.method.rise import RISE
+from vitrail.method.shapley import KernelSHAP, Shapley
 from vitrail.method.spec import parse
+from vitrail.method.tis import TIS
 from vitrail.method.transition import TransitionAttention
 from vitrail.method.var import VAR
+from vitrail.method.vit_cx import ViTCX
 
 __all__ = [
     "ALTI",
     "CAT",
+    "HSIC",
+    "LIME",
     "LRP",
+    "MDA",
     "METHODS",
+    "PAMI",
+    "RISE",
+    "TIS",
     "VAR",
     "AblationCAM",
+    "AtMan",
     "AttCAM",
     "AttCAT",
     "AttIN",
@@ -51,12 +68,15 @@ __all__ = [
     "InFlow",
     "InputXGradient",
     "IntegratedGradients",
+    "KernelSHAP",
     "LayerCAM",
     "Layered",
     "LeGrad",
+    "LessIsMore",
     "Method",
     "Mixing",
     "NRes",
+    "Occlusion",
     "PartialLRP",
     "Plus",
     "Random",
@@ -64,10 +84,12 @@ __all__ = [
     "Rollout",
     "Saliency",
     "ScoreCAM",
+    "Shapley",
     "SkipPlus",
     "SmoothGrad",
     "TAttr",
     "TransitionAttention",
+    "ViTCX",
     "XGradCAM",
     "XGradCAMPlus",
     "describe",

@@ -24,7 +24,7 @@ def respond(view: "View", tokens: Tensor, keep: Tensor, layout: Layout, form: Fo
     Args:
         view: The model.
         tokens: (B, T, D) from `View.embed`.
-        keep: (B, N) boolean, True for the patches that stay; or (B, n) whole numbers, the n patches that stay, each
+        keep: (B, N) boolean, True for the patches that stay; or (B, n) whole numbers, the n < N patches that stay, each
             once: as many for every image, so that nothing waits for the device to count them.
         layout: The layout the tokens were embedded with.
         form: How the tokens are taken away.
@@ -32,7 +32,7 @@ def respond(view: "View", tokens: Tensor, keep: Tensor, layout: Layout, form: Fo
     Returns:
         (B, classes) float32 (float64 from a float64 model).
     """
-    if keep.dtype == torch.long and keep.ndim == 2 and len(keep) == len(tokens) and keep.shape[1] > 0:
+    if keep.dtype == torch.long and keep.ndim == 2 and len(keep) == len(tokens) and 0 < keep.shape[1] < layout.patches:
         if form == "gather":
             return full(view.answer(_taken(tokens, keep, layout.prefix), layout))
         keep = torch.zeros(len(keep), layout.patches, dtype=torch.bool, device=keep.device).scatter_(1, keep, True)

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, get_args
 from weakref import WeakKeyDictionary
 
@@ -62,8 +62,8 @@ class Still:
         """Random state put aside (a few bytes on the host, also a GPU's), gradients possible, the precision wanted."""
         device = self.device
         random = torch.random.fork_rng([device] if device.type == "cuda" else [])
-        cast = nullcontext() if self.precision == "fp32" else torch.autocast(device.type, _DTYPES[self.precision])
-        with random, torch.inference_mode(False), cast:  # gradients are possible inside, also under no_grad
+        # Out of inference mode, so that gradients are possible inside, also under no_grad.
+        with random, torch.inference_mode(False), _calculating(self.precision, device):
             yield
 
     @contextmanager
@@ -89,6 +89,13 @@ class Still:
                 yield
             finally:
                 self._memory = before
+
+
+def _calculating(precision: Precision, device: torch.device) -> AbstractContextManager[Any]:
+    """The surroundings in which the model calculates at a precision."""
+    if precision == "tf32":
+        return _fast_products()
+    return nullcontext() if precision == "fp32" else torch.autocast(device.type, _DTYPES[precision])
 
 
 @contextmanager

@@ -96,7 +96,7 @@ class TokenCanvas(Canvas):
 class RemovalCanvas(Canvas):
     """Hidden patches are not there: their tokens are dropped, or no other token can see them.
 
-    Where all copies show equally many patches, ``shown`` may be (M, n) whole numbers, the patches themselves.
+    Where all copies show equally many patches, ``shown`` may be (M, n) whole numbers, the patches themselves (not all).
 
     Args:
         view: A model with token blocks.
