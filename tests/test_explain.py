@@ -304,7 +304,7 @@ def test_pictures_of_different_sizes_are_brought_to_one(demo: View) -> None:
 
 
 def test_an_unknown_precision_is_refused(demo: View) -> None:
-    with pytest.raises(vitrail.InputError, match="fp32, bf16, fp16, but 'half' was given"):
+    with pytest.raises(vitrail.InputError, match="fp32, tf32, bf16, fp16, but 'half' was given"):
         vitrail.explain(demo, PICTURES[0], "gradcam", precision="half")  # type: ignore[arg-type]
 
 

@@ -36,6 +36,7 @@ QUICK = {
     "vit_cx": "vit_cx(masks=3)",
     "atman": "atman(grid=2)",
     "less_is_more": "less_is_more(regions=(1, 2))",
+    "mda": "mda(seed=None, cells=2, baseline=zero_norm)",
 }
 """Cheaper settings where the defaults take long; everything else runs as it is. ``half`` is half of the longer side."""
 

@@ -23,13 +23,13 @@ DEMO = "demo"
 @pytest.fixture(scope="module")
 def inputs() -> Tensor:
     view = vitrail.load(DEMO)
-    return view.preprocess.batch([scenes.make(seed).pil for seed in (3, 4, 5)])
+    return view.preprocess.batch([scenes.make(seed).pil for seed in (3, 4)])
 
 
 # ---------------------------------------------------------------------------------------------------- against the paper
 
 
-@pytest.mark.parametrize("spec", ["mda(cells=4, baseline=rise_blur(31,31))", "mda(cells=3, tau=0.5, seed=None)"])
+@pytest.mark.parametrize("spec", ["mda(cells=3, baseline=rise_blur(31,31))", "mda(cells=2, tau=0.5, seed=None)"])
 def test_equals_the_paper_done_slowly(inputs: Tensor, spec: str) -> None:
     view, method = vitrail.load(DEMO), parse(spec)
     assert isinstance(method, MDA)
@@ -63,7 +63,7 @@ def test_equals_the_paper_done_slowly(inputs: Tensor, spec: str) -> None:
 
 
 def test_many_images_in_lockstep_are_each_alone(inputs: Tensor) -> None:
-    spec = "mda(cells=4)"
+    spec = "mda(cells=3)"
     together = vitrail.explain(DEMO, inputs, spec)
     for i in range(len(inputs)):
         alone = vitrail.explain(DEMO, inputs[i : i + 1], spec)
@@ -77,7 +77,7 @@ def test_one_metric_alone(inputs: Tensor, objective: str) -> None:
     view = vitrail.load(DEMO)
     scores = {}
     for name in ("insertion", "deletion"):
-        found = vitrail.explain(view, inputs, f"mda(cells=4, seed=None, objective={name})")
+        found = vitrail.explain(view, inputs, f"mda(cells=3, seed=None, objective={name})")
         scores[name] = found.extras[objective].mean()
     if objective == "insertion":
         assert scores["insertion"] >= scores["deletion"]
@@ -111,20 +111,20 @@ def test_on_a_model_without_attention() -> None:
 
 
 def test_gamma_needs_no_model(inputs: Tensor, tmp_path) -> None:
-    found = vitrail.explain(DEMO, inputs, "mda(cells=4)")
+    found = vitrail.explain(DEMO, inputs, "mda(cells=3)")
     view = vitrail.load(DEMO)
     for gamma in (0.0, 0.3, 1.0):
         forwards = view.meter.forwards
         again = found.with_gamma(gamma)
         assert view.meter.forwards == forwards
-        fresh = vitrail.explain(DEMO, inputs, f"mda(cells=4, gamma={gamma})")
+        fresh = vitrail.explain(DEMO, inputs, f"mda(cells=3, gamma={gamma})")
         assert torch.equal(again.maps, fresh.maps)
         assert (again.method, again.config) == (fresh.method, fresh.config)
         ordered = again.maps.flatten(1).gather(1, found.extras["order"])
         assert (ordered.diff(dim=1) < 0).all()
     stored = vitrail.Explanation.load(found.save(tmp_path / "run"))
     assert torch.equal(stored.with_gamma(0.3).maps, found.with_gamma(0.3).maps)
-    assert found.first(2).with_gamma(1).maps.shape == (2, 4, 4)
+    assert found.first(1).with_gamma(1).maps.shape == (1, 3, 3)
     with pytest.raises(vitrail.InputError, match="gamma must be between 0"):
         found.with_gamma(2)
     with pytest.raises(vitrail.InputError, match="this one is by saliency"):

@@ -32,6 +32,15 @@ def test_shape_determinism_and_independence_of_the_batch(name: str, images: torc
     assert baseline(baseline(name).spec) == baseline(name)
 
 
+@pytest.mark.parametrize("name", sorted(BASELINES))
+def test_a_fill_does_not_lose_digits_in_bf16(name: str, images: torch.Tensor) -> None:
+    view = zoo.view_of(VIEW)
+    with view.using("bf16"), view.still():
+        found = baseline(name).fill(view, images, Target(torch.tensor([1, 2])))
+    assert found.dtype == images.dtype
+    torch.testing.assert_close(found, fill(name, images))
+
+
 def test_colours(images: torch.Tensor) -> None:
     preprocess = zoo.view_of(VIEW).preprocess
     for name, raw in (

@@ -40,6 +40,8 @@ class Explain:
     """Images at a time (16 by default; fewer are taken when memory runs out)."""
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     """Arithmetic of the model's passes."""
+    compiled: bool = False
+    """Compile a transformer's blocks first; pays for methods with many thousand passes."""
     device: Device = None
     quiet: Quiet = False
 
@@ -66,6 +68,7 @@ class Explain:
                 self.target,
                 batch=self.batch,
                 precision=self.precision,
+                compiled=self.compiled,
                 progress=watched(self.quiet),
             )
             for spec in self.method

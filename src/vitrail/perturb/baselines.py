@@ -146,7 +146,8 @@ class GaussianBlur(Baseline):
     def fill(self, view: View, images: Tensor, target: Target) -> Tensor:
         if self.kernel // 2 >= min(images.shape[-2:]):
             raise InputError(f"{self.spec} is too wide for images of {images.shape[-2]} x {images.shape[-1]} pixels")
-        blurred: Tensor = gaussian_blur(images, [self.kernel] * 2, [self.sigma] * 2)
+        with torch.autocast(images.device.type, enabled=False):
+            blurred: Tensor = gaussian_blur(images, [self.kernel] * 2, [self.sigma] * 2)
         return blurred
 
 
@@ -234,10 +235,11 @@ def rise_kernel(width: int, sigma: float) -> Tensor:
 
 
 def rise_blur(images: Tensor, width: int, sigma: float) -> Tensor:
-    """Blur as RISE does: zeros beyond the border."""
+    """Blur as RISE does: zeros beyond the border. Always in the images' own type, whatever the model calculates in."""
     side = rise_kernel(width, float(sigma)).to(images)
-    for shape in ((-1, 1), (1, -1)):
-        kernel = side.view(1, 1, *shape).expand(images.shape[1], -1, -1, -1)
-        padding = (width // 2, 0) if shape == (-1, 1) else (0, width // 2)
-        images = F.conv2d(images, kernel, padding=padding, groups=images.shape[1])
+    with torch.autocast(images.device.type, enabled=False):
+        for shape in ((-1, 1), (1, -1)):
+            kernel = side.view(1, 1, *shape).expand(images.shape[1], -1, -1, -1)
+            padding = (width // 2, 0) if shape == (-1, 1) else (0, width // 2)
+            images = F.conv2d(images, kernel, padding=padding, groups=images.shape[1])
     return images

@@ -1,0 +1,156 @@
+"""Methods that live on the model's responses: seconds an image, beside the authors' code and beside the roofline.
+
+    python benchmarks/responses.py --checkpoint deit_tiny.safetensors --images DIR [--checkouts DIR] [--batch 32]
+    python benchmarks/responses.py --model timm/vit_base_patch16_224 [--batch 32]
+
+The roofline is the model's best plain forward throughput, compiled or not, at that token count and precision, in the
+same run. The checkouts, made by whoever runs this, are MDA-Metric-Driven-Attributions-for-ViT and
+Transformer_Input_Sampling; theirs explain one image at a time. Without --checkpoint the weights are random: the number
+of passes does not depend on them, in MDA neither on where insertion stops. Every precision has a process of its own.
+"""
+
+import argparse
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import timm
+import torch
+from mda_authors import authors_mda, authors_tis
+from torch import Tensor
+
+import vitrail
+from vitrail.model import Target, View
+from vitrail.perturb import PixelCanvas, Responder, order_of, ranks_of
+
+T = TypeVar("T")
+
+METHODS = ("mda", "tis", "rise(masks=4000)")
+PRECISIONS = {"fp32": (False,), "tf32": (True,), "bf16": (False, True)}
+"""Which are run, and whether plain or compiled; compiling hardly helps fp32."""
+
+
+def wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def seconds(call: Callable[[], T], device: torch.device, repeats: int) -> tuple[float, T]:
+    """Median wall time after one warm-up call, and what the last call gave."""
+    times = []
+    for _ in range(repeats + 1):
+        wait(device)
+        start = time.perf_counter()
+        found = call()
+        wait(device)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[1:]), found
+
+
+def plain_rate(view: View, tokens: int, precision: str, size: tuple[int, int]) -> float:
+    """Images a second through the blocks and the head, the best of two batch sizes, plain and compiled."""
+    layout = view.layout(size)
+    best = 0.0
+    for compiled in (False, True):
+        with view.using(precision, compiled), view.still(), torch.no_grad():
+            width = view.embed(view.blank(size)).shape[-1]
+            for count in (512, 2048) if view.device.type == "cuda" else (32,):
+                given = torch.randn(count, tokens, width, device=view.device, dtype=view.dtype)
+
+                def forward(given: Tensor = given) -> Tensor:
+                    return view.answer(given, layout)
+
+                for _ in range(2):
+                    forward()
+                repeats = 8 if view.device.type == "cuda" else 2
+                taken, _ = seconds(lambda: [forward() for _ in range(repeats)], view.device, 2)  # noqa: B023
+                best = max(best, repeats * count / taken)
+    return best
+
+
+def forwards(view: View, images: Tensor, spec: str) -> int:
+    """Explain, or measure; returns the forward passes made."""
+    if spec == "insertion + deletion":
+        return insertion_and_deletion(view, images)
+    return vitrail.explain(view, images, spec, batch=len(images)).forwards
+
+
+def insertion_and_deletion(view: View, images: Tensor, step: int = 224) -> int:
+    """Both curves in steps of pixels, as the metrics ask for them; returns the forward passes."""
+    target = Target(torch.zeros(len(images), dtype=torch.long))
+    ranks = ranks_of(order_of(torch.rand(images[:, 0].flatten(1).shape, device=images.device)))
+    ask = Responder(PixelCanvas(view, images, [torch.zeros_like(images)]), target)
+    steps = -(-ranks.shape[1] // step) + 1
+    which = torch.arange(len(images), device=images.device).repeat_interleave(steps)
+    k = torch.arange(steps, device=images.device).repeat(len(images)) * step
+    ask(which, lambda part: ranks[which[part]] < k[part, None])
+    ask(which, lambda part: ranks[which[part]] >= k[part, None])
+    return 2 * len(which)
+
+
+def compare(view: View, images: Tensor, repeats: int, theirs: dict[str, float], precision: str) -> None:
+    size = (images.shape[2], images.shape[3])
+    layout = view.layout(size)
+    rates = {n: plain_rate(view, n, precision, size) for n in (layout.tokens, layout.prefix + layout.patches // 2)}
+    for compiled in PRECISIONS[precision]:
+        for spec in (*METHODS, "insertion + deletion"):
+            with view.using(precision, compiled):
+                taken, passes = seconds(lambda: forwards(view, images, spec), view.device, repeats)  # noqa: B023
+            passes /= len(images)
+            each = taken / len(images)
+            rate = rates[layout.prefix + layout.patches // 2 if spec == "tis" else layout.tokens]
+            other = theirs.get(spec)
+            beside = "| | |" if other is None else f"| {other:.3f} | {other / each:.1f} x |"
+            share = passes / each / rate
+            name = f"{precision}, compiled" if compiled else precision
+            print(f"| `{spec}` | {name} | {each:.4f} | {passes:.0f} | {rate:.0f} | {share:.0%} {beside}", flush=True)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--model", default="timm/deit_tiny_patch16_224")
+    options.add_argument("--checkpoint", type=Path)
+    options.add_argument("--images", type=Path)
+    options.add_argument("--checkouts", type=Path)
+    options.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    options.add_argument("--batch", type=int, default=32)
+    options.add_argument("--repeats", type=int, default=1)
+    options.add_argument("--precision", choices=PRECISIONS, help="this one alone, in this process")
+    options.add_argument("--theirs", type=float, nargs=2, help="seconds an image of the authors' MDA and TIS")
+    given = options.parse_args()
+    if given.checkpoint is None:
+        torch.manual_seed(0)
+        model = timm.create_model(given.model.removeprefix("timm/"))
+        view = vitrail.load(model, device=given.device)
+        view.name = f"{given.model}, random weights"
+    else:
+        view = vitrail.load(given.model, given.checkpoint, device=given.device)
+    if given.images is None:
+        images = torch.randn(given.batch, 3, *view.size, generator=torch.Generator().manual_seed(0))
+    else:
+        images = view.preprocess.batch(sorted(given.images.iterdir())[: given.batch])
+    images = images.to(view.device)
+    if given.precision is not None:
+        theirs = dict(zip(("mda", "tis"), given.theirs or ()))
+        return compare(view, images, given.repeats, theirs, given.precision)
+    print(f"{view.name}, {view.device.type}, batch {len(images)}, torch {torch.__version__}")
+    print("| method | precision | s an image | passes an image | roofline, passes/s | share | authors, s | ratio |")
+    print("|---|---|---|---|---|---|---|---|", flush=True)
+    more: list[str] = []
+    if given.checkouts is not None:
+        seconds_of = [
+            authors_mda(given.checkouts, given.checkpoint, images[:3]),
+            authors_tis(given.checkouts, view.model, images[:3]),
+        ]
+        more = ["--theirs", *map(str, seconds_of)]
+    for precision in PRECISIONS if view.device.type == "cuda" else ("fp32",):
+        subprocess.run([sys.executable, *sys.argv, "--precision", precision, *more], check=False)
+    return None
+
+
+if __name__ == "__main__":
+    main()

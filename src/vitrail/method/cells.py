@@ -1,0 +1,70 @@
+"""What methods that ask about half-hidden pictures share: their cells, their random numbers and their checks."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from vitrail.errors import InputError
+from vitrail.method.base import Batch, Method
+from vitrail.model import View
+from vitrail.perturb import Baseline, Responder, Score, cell_canvas
+
+MOST_CELLS = 4096
+"""More cells than this are pixels of a model without a grid: no method here has an answer for them in any time."""
+
+
+class Cells(Method):
+    """A method that shows and hides cells: those of the model's own grid, or of ``grid`` rows and columns.
+
+    Each method declares these parameters itself, so that their order and their defaults are its own.
+    """
+
+    grid: int | None
+    baseline: Baseline
+    score: Score
+    seed: int
+
+    def shape(self, view: View, size: tuple[int, int]) -> tuple[int, int]:
+        return view.grid_at(size) if self.grid is None else (self.grid, self.grid)
+
+    def count(self, view: View, size: tuple[int, int]) -> int:
+        """How many cells there are."""
+        return math.prod(self.shape(view, size))
+
+    def asking(self, view: View, batch: Batch) -> Responder:
+        """Answers about the cells of the batch's images."""
+        cells = self.count(view, batch.size)
+        if cells > MOST_CELLS:
+            raise InputError(f"{self.spec} would have {cells} cells on {view.name}; give it fewer, such as grid=14")
+        target = batch.settle(view)
+        fill = self.baseline.fill(view, batch.images, target)
+        grid = None if self.grid is None else (self.grid, self.grid)
+        return Responder(cell_canvas(view, batch.images, [fill], grid), target, self.score)
+
+    def drawn(self, batch: Batch, draw: Callable[[torch.Generator], Tensor]) -> Tensor:
+        """(B, ...): what ``draw`` makes of each image's own random numbers."""
+        found = [draw(batch.generator(i, self.seed)) for i in range(len(batch))]
+        return torch.stack(found).to(batch.images.device)
+
+
+def ends(ask: Responder) -> tuple[Tensor, Tensor]:
+    """(B,) the scores with every cell hidden, and with none."""
+    both = torch.arange(2, device=ask.canvas.view.device).bool()[:, None].expand(2, ask.canvas.cells)
+    none, whole = ask.each(both).T
+    return none, whole
+
+
+def at_least(method: Method, least: int, **given: int | None) -> None:
+    """Refuse counts that are too small; None is not a count."""
+    for name, value in given.items():
+        if value is not None and value < least:
+            raise InputError(f"{method.id} needs {name} to be {least} or more, but {name}={value} was given")
+
+
+def positive(method: Method, **given: float) -> None:
+    """Refuse numbers that must be above zero and are not."""
+    for name, value in given.items():
+        if not value > 0:
+            raise InputError(f"{method.id} needs {name} above 0, but {name}={value} was given")
