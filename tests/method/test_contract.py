@@ -79,7 +79,7 @@ def test_shape_and_finiteness_on_every_model(name: str, model: str) -> None:
     assert found.maps.dtype == torch.float32
     assert torch.isfinite(found.maps).all()
     assert found.maps[0].std() > 0, "a map that says nothing"
-    own = getattr(method, "grid", None)  # some methods cut the picture into cells of their own
+    own = getattr(method, "cells", getattr(method, "grid", None))  # some methods cut the picture into their own cells
     assert method.shape(view, entry.size) in (entry.grid, entry.size, (own, own))
 
 
@@ -134,7 +134,8 @@ def test_maps_have_all_digits_of_the_model_and_float32_at_least(
     view = load(serving(method).to(weights))
     images = pictures(2, view.size)
     maps = exact(method, view, images.to(weights), [1, 2])
-    assert maps.dtype == (torch.float32 if name == "random" else digits)
+    # Random maps have no more digits; MDA's order is made strict in the type that is stored.
+    assert maps.dtype == (torch.float32 if name in ("random", "mda") else digits)
     assert torch.isfinite(maps).all()
     found = vitrail.explain(view, images, method, [1, 2])
     assert found.maps.dtype == found.logits.dtype == torch.float32

@@ -8,13 +8,17 @@ import pytest
 import vitrail
 from goldens import FOLDER, agreement, deit_tiny, inputs
 
+LONG = ("decompx_absdot", "pgc_ablationcam", "pgc_scorecam")
+"""Compared on the first image alone here; docs/make_agreement.py compares all three."""
+
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.npz")))
 def test_agrees_with_the_authors_code(assets: Path, name: str) -> None:
     with np.load(FOLDER / f"{name}.npz") as stored:
         maps, spec, tolerance = stored["maps"], str(stored["spec"]), float(stored["tolerance"])
     assert tolerance <= 1e-3
-    found = vitrail.explain(deit_tiny(assets), inputs(assets), spec).maps.numpy()
-    close = agreement(found, maps)
+    count = 1 if name in LONG else len(maps)
+    found = vitrail.explain(deit_tiny(assets), inputs(assets)[:count], spec).maps.numpy()
+    close = agreement(found, maps[:count])
     assert close.pearson > 0.9999
     assert close.error <= tolerance
