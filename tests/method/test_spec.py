@@ -6,7 +6,7 @@ import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -17,6 +17,8 @@ from vitrail import InputError
 from vitrail.method import METHODS, Batch, GradCAM, InputXGradient, IntegratedGradients, Method, SmoothGrad, parse
 from vitrail.method.base import describe, methods, register
 from vitrail.model import View
+from vitrail.perturb import BASELINES, Baseline
+from vitrail.spec import Configured
 
 REGISTERED = sorted(METHODS)
 """As they are without the throwaway ones of this file."""
@@ -75,6 +77,8 @@ def test_a_name_is_the_method_with_its_defaults(name: str) -> None:
     assert parse(f" {name} ( ) ") == method
 
 
+C = TypeVar("C", bound=Configured)
+
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=8)
 
 
@@ -89,6 +93,8 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
         return st.lists(values(options[0]), max_size=3).map(tuple)
     if isinstance(hint, type) and issubclass(hint, Method):
         return st.sampled_from(REGISTERED).flatmap(lambda name: made(METHODS[name], nested=False))
+    if isinstance(hint, type) and issubclass(hint, Baseline):
+        return st.sampled_from(sorted(BASELINES)).flatmap(lambda name: made(BASELINES[name]))
     simple = {
         int: st.integers(-3, 10**6),
         float: st.floats(allow_nan=False, allow_infinity=False) | st.integers(0, 3).map(float),
@@ -100,12 +106,13 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
 
 
 @st.composite
-def made(draw: st.DrawFn, cls: type[Method], nested: bool = True) -> Method:
-    """A method with random parameters that it accepts."""
+def made(draw: st.DrawFn, cls: type[C], nested: bool = True) -> C:
+    """A method or a baseline with random parameters that it accepts."""
     hints = typing.get_type_hints(cls)
     given_: dict[str, Any] = {}
     for field in dataclasses.fields(cls):
-        is_method = isinstance(hints[field.name], type) and issubclass(hints[field.name], Method)
+        options = (hints[field.name], *typing.get_args(hints[field.name]))
+        is_method = any(isinstance(option, type) and issubclass(option, Method) for option in options)
         if (nested or not is_method) and draw(st.booleans()):
             given_[field.name] = draw(values(hints[field.name]))
     try:

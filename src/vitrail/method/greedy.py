@@ -113,8 +113,8 @@ class Search:
         kept = torch.where(late, self.inserted[rows] - (self.patches - self.window), self.inserted[rows])
         place = torch.arange(self.patches, device=rows.device)[None]
         gone = late[:, None] & (place >= kept[:, None]) & (place < self.inserted[rows][:, None])
-        free = torch.zeros_like(gone).scatter(1, self.first[rows], gone)
-        self.taken[rows] &= ~free
+        free = torch.zeros_like(self.first[rows]).scatter_add(1, self.first[rows], gone.long())
+        self.taken[rows] &= free == 0
         curve = self.insertion[rows]
         curve[:, 1:-1][gone[:, :-1]] = torch.nan
         self.insertion[rows] = curve
