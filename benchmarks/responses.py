@@ -25,7 +25,7 @@ from torch import Tensor
 
 import vitrail
 from vitrail.model import Target, View
-from vitrail.perturb import PixelCanvas, Responder, order_of, ranks_of
+from vitrail.perturb import PixelCanvas, Responder, order_of, ranks_of, roofline
 
 T = TypeVar("T")
 
@@ -51,27 +51,6 @@ def seconds(call: Callable[[], T], device: torch.device, repeats: int) -> tuple[
     return statistics.median(times[1:]), found
 
 
-def plain_rate(view: View, tokens: int, precision: str, size: tuple[int, int]) -> float:
-    """Images a second through the blocks and the head, the best of two batch sizes, plain and compiled."""
-    layout = view.layout(size)
-    best = 0.0
-    for compiled in (False, True):
-        with view.using(precision, compiled), view.still(), torch.no_grad():
-            width = view.embed(view.blank(size)).shape[-1]
-            for count in (512, 2048) if view.device.type == "cuda" else (32,):
-                given = torch.randn(count, tokens, width, device=view.device, dtype=view.dtype)
-
-                def forward(given: Tensor = given) -> Tensor:
-                    return view.answer(given, layout)
-
-                for _ in range(2):
-                    forward()
-                repeats = 8 if view.device.type == "cuda" else 2
-                taken, _ = seconds(lambda: [forward() for _ in range(repeats)], view.device, 2)  # noqa: B023
-                best = max(best, repeats * count / taken)
-    return best
-
-
 def forwards(view: View, images: Tensor, spec: str) -> int:
     """Explain, or measure; returns the forward passes made."""
     if spec == "insertion + deletion":
@@ -95,7 +74,9 @@ def insertion_and_deletion(view: View, images: Tensor, step: int = 224) -> int:
 def compare(view: View, images: Tensor, repeats: int, theirs: dict[str, float], precision: str) -> None:
     size = (images.shape[2], images.shape[3])
     layout = view.layout(size)
-    rates = {n: plain_rate(view, n, precision, size) for n in (layout.tokens, layout.prefix + layout.patches // 2)}
+    with view.using(precision):
+        lengths = (layout.tokens, layout.prefix + layout.patches // 2)
+        rates = {n: roofline(view, tokens=n, compile_too=view.device.type == "cuda") for n in lengths}
     for compiled in PRECISIONS[precision]:
         for spec in (*METHODS, "insertion + deletion"):
             with view.using(precision, compiled):

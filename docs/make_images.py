@@ -1,5 +1,6 @@
-"""Draw the pictures of README and docs again: python docs/make_images.py."""
+"""Draw the pictures of README and docs again: python docs/make_images.py [FAMILY ...]."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,9 @@ FAMILIES = {
     "attention": ("raw_attention", "rollout", "grad_rollout", "genatt", "t_attn", "bt_h", "legrad", "inflow"),
     "relevance": ("t_attr", "partial_lrp", "lrp", "lrp(to=tokens)"),
     "decomposition": ("decompx", "decompx(bias=absdot)", "attin", "n_res", "globenc", "alti"),
+    "perturbation": ("rise(masks=1000)", "occlusion", "pami", "lime", "kernel_shap", "shapley(samples=2)", "hsic"),
+    "tis": ("tis", "vit_cx", "atman", "less_is_more"),
+    "mda": ("mda", "mda(gamma=0.5)", "mda(gamma=1.0)", "mda(objective=insertion)", "mda(objective=deletion)"),
     "composition": ("plus(decompx)", "skipplus(decompx)", "cat", "attcat", "gradsam", "var(genatt)"),
 }
 
@@ -54,6 +58,10 @@ def classes() -> Image.Image:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        for family in sys.argv[1:]:
+            save(sheet(("whale", "rabbit-and-dumper"), FAMILIES[family]), f"{family}.png")
+        sys.exit()
     shown = ("rabbit", "whale", "helicopter", "church")
     save(sheet(shown, ("gradcam", "ig(steps=24)", "rollout", "genatt", "decompx", "skipplus(decompx)")), "demo.png")
     for family, specs in FAMILIES.items():

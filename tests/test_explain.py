@@ -363,3 +363,37 @@ def test_a_model_in_training_stays_in_training_and_learns_nothing(fails: bool) -
     assert [module.training for module in model.modules()] == modes
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
     assert all(parameter.requires_grad and parameter.grad is None for parameter in model.parameters())
+
+
+# ------------------------------------------------------------------------------------------------- long runs
+
+
+def test_the_bar_counts_passes_where_there_are_many(capsys: pytest.CaptureFixture[str]) -> None:
+    pictures = [scenes.make(seed).pil for seed in (1, 2)]
+    found = vitrail.explain("demo", pictures, "mda(cells=3, seed=None)", progress=True)
+    said = capsys.readouterr().err
+    assert "pass/s" in said
+    assert f"/{found.forwards}" in said or "k/" in said
+    vitrail.explain("demo", pictures, "saliency", progress=True)
+    assert "image/s" in capsys.readouterr().err
+    assert vitrail.load("demo").meter.listener is None
+
+
+def test_an_interrupt_in_the_middle_leaves_everything_as_it_was() -> None:
+    view = vitrail.load("demo")
+    picture = scenes.make(1).pil
+    expected = vitrail.explain(view, picture, "mda(cells=3)")
+
+    def stop(passes: int) -> None:
+        raise KeyboardInterrupt
+
+    view.model.train()
+    view.meter.listener = stop
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            vitrail.explain(view, picture, "mda(cells=3)")
+        assert view.model.training
+    finally:
+        view.meter.listener = None
+        view.model.eval()
+    assert torch.equal(vitrail.explain(view, picture, "mda(cells=3)").maps, expected.maps)

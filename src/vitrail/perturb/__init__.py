@@ -14,6 +14,7 @@ from vitrail.perturb.baselines import (
 from vitrail.perturb.canvas import Canvas, PixelCanvas, RemovalCanvas, TokenCanvas, cell_canvas, grid_labels
 from vitrail.perturb.order import order_of, ranks_of
 from vitrail.perturb.responder import Responder, Score
+from vitrail.perturb.roofline import roofline
 
 __all__ = [
     "BASELINES",
@@ -35,4 +36,5 @@ __all__ = [
     "grid_labels",
     "order_of",
     "ranks_of",
+    "roofline",
 ]
