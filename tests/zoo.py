@@ -36,7 +36,7 @@ def _timm(name: str, **options: object) -> Callable[[], nn.Module]:
 def _torchvision() -> nn.Module:
     import torchvision
 
-    model = torchvision.models.vit_b_32(num_classes=12)
+    model = torchvision.models.VisionTransformer(224, 32, 3, 3, 48, 96, num_classes=12)  # vit_b_32, made small
     nn.init.normal_(model.heads.head.weight, std=0.02)  # torchvision starts with a head of zeros
     return model
 
@@ -96,14 +96,14 @@ ZOO: dict[str, Entry] = {
     "non_square": Entry(
         _timm("vit_tiny_patch16_224", depth=3, dynamic_img_size=True), (224, 320), (14, 20), 1, 3, "prefix"
     ),
-    "torchvision_vit_b_32": Entry(_torchvision, (224, 224), (7, 7), 1, 12, "prefix"),
+    "torchvision_vit_b_32": Entry(_torchvision, (224, 224), (7, 7), 1, 3, "prefix"),
     "hf_vit": Entry(_hf_vit, (224, 224), (14, 14), 1, 3, "prefix"),
     "hf_dinov2_registers": Entry(_hf_dinov2, (224, 224), (16, 16), 5, 3, "both"),
     "open_clip_vit_b_32": Entry(_open_clip, (224, 224), (7, 7), 1, 12, "prefix"),
-    "swin_tiny": Entry(_timm("swin_tiny_patch4_window7_224"), (224, 224), (7, 7)),
-    "resnet50": Entry(_timm("resnet50"), (224, 224), (7, 7)),
-    "convnext_tiny": Entry(_timm("convnext_tiny"), (224, 224), (7, 7)),
-    "densenet121": Entry(_timm("densenet121"), (224, 224), (7, 7)),
+    "swin_tiny": Entry(_timm("swin_tiny_patch4_window7_224", depths=(2, 2, 2, 2)), (224, 224), (7, 7)),
+    "resnet50": Entry(_timm("resnet50", layers=(1, 1, 2, 1)), (224, 224), (7, 7)),
+    "convnext_tiny": Entry(_timm("convnext_tiny", depths=(1, 1, 2, 1)), (224, 224), (7, 7)),
+    "densenet121": Entry(_timm("densenet121", block_config=(3, 3, 4, 3)), (224, 224), (7, 7)),
     "tf_efficientnet_lite0": Entry(_timm("tf_efficientnet_lite0"), (224, 224), (7, 7)),
 }
 
