@@ -1,5 +1,7 @@
 """MDA: the order and the magnitudes of the paper, batched; whatever the responses are, a strict order comes out."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -31,8 +33,9 @@ def inputs() -> Tensor:
 
 @pytest.mark.parametrize("spec", ["mda(cells=3, baseline=rise_blur(31,31))", "mda(cells=2, tau=0.5, seed=None)"])
 def test_equals_the_paper_done_slowly(inputs: Tensor, spec: str) -> None:
-    view, method = vitrail.load(DEMO), parse(spec)
+    view, method = vitrail.load(copy.deepcopy(vitrail.load(DEMO).model).double(), size=(144, 144)), parse(spec)
     assert isinstance(method, MDA)
+    inputs = inputs.double()
     batch = Batch(inputs)
     with view.still():
         found = method.maps(view, batch)
@@ -53,12 +56,12 @@ def test_equals_the_paper_done_slowly(inputs: Tensor, spec: str) -> None:
         order, inserted = oracle.best_order(response, blurred[i], blank, seed, window, method.tau)
         assert batch.extras["order"][i].tolist() == order
         insertion, deletion = oracle.curves(response, blurred[i], blank, order)
-        np.testing.assert_allclose(batch.extras["insertion"][i], insertion, rtol=1e-4, atol=1e-6)
-        np.testing.assert_allclose(batch.extras["deletion"][i], deletion, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(batch.extras["insertion"][i], insertion, rtol=1e-9)
+        np.testing.assert_allclose(batch.extras["deletion"][i], deletion, rtol=1e-9)
         density = oracle.density_curve(oracle.mean_curve(insertion, deletion))
         sparse, dense = oracle.magnitudes(density, method.kappa)
-        np.testing.assert_allclose(found[i].flatten()[order], sparse, atol=2e-4)
-        np.testing.assert_allclose(batch.extras["dense"][i].flatten()[order], dense, atol=2e-4)
+        np.testing.assert_allclose(found[i].flatten()[order], sparse, atol=2e-6)  # what is added against ties
+        np.testing.assert_allclose(batch.extras["dense"][i].flatten()[order], dense, atol=2e-6)
         assert 0 <= inserted <= n
 
 
@@ -159,8 +162,7 @@ def test_the_quadratic_programme_is_solved(values: list[float]) -> None:
     assert (steps >= 0).all()
     assert steps.sum() == pytest.approx(1)
     ours, theirs = np.concatenate([[0], steps.cumsum()]), oracle.density_curve(curve)
-    assert ((ours - curve) ** 2).sum() <= ((theirs - curve) ** 2).sum() + 1e-7
-    np.testing.assert_allclose(ours, theirs, atol=1e-3)
+    np.testing.assert_allclose(ours, theirs, atol=1e-7)
 
 
 def test_a_curve_that_is_concave_already_stays() -> None:

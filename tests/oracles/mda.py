@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
+from scipy.optimize import lsq_linear
 from torch import Tensor
 
 Response = Callable[[set[int], Tensor], float]
@@ -59,24 +59,12 @@ def mean_curve(insertion: np.ndarray, deletion: np.ndarray) -> np.ndarray:
 
 
 def density_curve(mean: np.ndarray) -> np.ndarray:
-    """Eq. 9 as it is written, by a general solver."""
+    """Eq. 9: the nearest concave curve with the same ends, as the line between them plus bends at single places."""
     n = len(mean) - 1
-    bend = np.zeros((n - 1, n + 1))
-    for i in range(n - 1):
-        bend[i, i : i + 3] = (-1, 2, -1)
-    found = minimize(
-        lambda y: ((y - mean) ** 2).sum(),
-        np.linspace(mean[0], mean[-1], n + 1),
-        jac=lambda y: 2 * (y - mean),
-        method="SLSQP",
-        bounds=[(0, 1)] * (n + 1),
-        constraints=[
-            {"type": "ineq", "fun": lambda y: bend @ y, "jac": lambda y: bend},
-            {"type": "eq", "fun": lambda y: y[[0, n]] - mean[[0, n]], "jac": lambda y: np.eye(n + 1)[[0, n]]},
-        ],
-        options={"maxiter": 1000, "ftol": 1e-15},
-    )
-    return found.x
+    line = np.array([mean[0] + (mean[-1] - mean[0]) * i / n for i in range(n + 1)])
+    bends = np.array([np.interp(range(n + 1), [0, at, n], [0, 1, 0]) for at in range(1, n)]).T
+    found = lsq_linear(bends, mean - line, bounds=(0, np.inf), method="bvls", tol=1e-14, max_iter=10000)
+    return line + bends @ found.x
 
 
 def magnitudes(density: np.ndarray, kappa: float) -> tuple[np.ndarray, np.ndarray]:
