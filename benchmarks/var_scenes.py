@@ -12,10 +12,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from torch import Tensor
-from torchvision.transforms.functional import gaussian_blur
 
 from vitrail import explain, load, scenes
+from vitrail.metric import region_attribution
 
 PAPER = (
     "bt_h",
@@ -40,13 +39,6 @@ OTHERS = (
     "skipplus(ixg)",
     "attcat",
 )
-
-
-def region_attribution(maps: Tensor, masks: np.ndarray) -> np.ndarray:
-    """(B,) shares of the positive part that lie in the masks; nothing positive counts as nothing found."""
-    positive = gaussian_blur(maps.relu()[:, None], [11, 11], [11 / 6, 11 / 6])[:, 0]
-    inside = (positive * torch.as_tensor(masks)).sum((1, 2))
-    return (inside / positive.sum((1, 2)).clamp_min(1e-12)).numpy()
 
 
 def interval(difference: np.ndarray, seed: int = 0) -> tuple[float, float]:
@@ -76,7 +68,7 @@ def compare(view, chosen: Sequence[tuple[scenes.Scene, int, int, np.ndarray]], b
         scores = []
         for maps in (plain.maps, found):
             enlarged = torch.nn.functional.interpolate(maps[:, None], masks.shape[1:], mode="bilinear")[:, 0]
-            scores.append(region_attribution(enlarged, masks))
+            scores.append(region_attribution(enlarged, torch.as_tensor(masks), sigma=11 / 6).numpy())
         difference = scores[1] - scores[0]
         low, high = interval(difference)
         raised[base] = difference.mean() > 0
