@@ -35,31 +35,34 @@ class Search:
         ask: The responder; its canvas has the fills above.
         ranks: (B, N) the place of each patch in the seed's order, 0 for the most important.
         window: How many candidates are tried a round.
-        whole: (B,) response to the whole image.
+        ends: (B,) responses to the blurred, the blank and the whole image.
         until: (B,) insertion goes on until a response reaches this. Not a number: no insertion at all.
         late: The authors' code forgets most of what it inserted when that stops among the last ``window`` patches;
             with this switch so does the search.
     """
 
     def __init__(
-        self, ask: Responder, ranks: Tensor, window: int, whole: Tensor, until: Tensor, late: bool = False
+        self,
+        ask: Responder,
+        ranks: Tensor,
+        window: int,
+        ends: tuple[Tensor, Tensor, Tensor],
+        until: Tensor,
+        late: bool = False,
     ) -> None:
         self.ask, self.ranks, self.window, self.until, self.late = ask, ranks, window, until, late
         count, self.patches = ranks.shape
-        device = ranks.device
         self.inserting = ~until.isnan()
         self.shown = torch.zeros_like(ranks, dtype=torch.bool)
         self.taken = torch.zeros_like(self.shown)
-        self.inserted = torch.zeros(count, dtype=torch.long, device=device)
+        self.inserted = torch.zeros(count, dtype=torch.long, device=ranks.device)
         self.pasted = torch.zeros_like(self.inserted)
         self.first = torch.zeros_like(ranks)  # patches by insertion, the most important first
         self.last = torch.zeros_like(ranks)  # patches by deletion, the least important first
-        empty = [torch.full((count, self.patches), fill, device=device, dtype=torch.bool) for fill in (False, False)]
-        which = torch.arange(count, device=device)
-        curves = [whole.new_full((count, self.patches + 1), torch.nan) for _ in range(2)]
-        self.insertion, self.deletion = curves
-        self.insertion[:, 0], self.insertion[:, -1] = ask(which, empty[0], BLURRED), whole
-        self.deletion[:, 0], self.deletion[:, -1] = whole, ask(which, empty[1], BLANK)
+        blurred, blank, whole = ends
+        self.insertion, self.deletion = (whole.new_full((count, self.patches + 1), torch.nan) for _ in range(2))
+        self.insertion[:, 0], self.insertion[:, -1] = blurred, whole
+        self.deletion[:, 0], self.deletion[:, -1] = whole, blank
 
     def run(self) -> Found:
         """Search to the end, and fill the gaps in the curves."""

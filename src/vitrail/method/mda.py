@@ -14,7 +14,7 @@ from vitrail.errors import InputError
 from vitrail.method import mda_authors
 from vitrail.method.base import Batch, Method, register
 from vitrail.method.biattn import BiAttnHeads
-from vitrail.method.greedy import Found, Search
+from vitrail.method.greedy import BLANK, BLURRED, Found, Search
 from vitrail.method.magnitude import concave_steps, monotone, sparse_and_dense, strictly_falling
 from vitrail.model import View
 from vitrail.perturb import (
@@ -115,8 +115,10 @@ class MDA(Method):
         which = torch.arange(len(batch), device=batch.images.device)
         assert batch.logits is not None
         whole = ask.read(batch.logits, which)
-        until, late = self._until(ask, which, whole), self.compat == "authors"
-        found = Search(ask, ranks_of(order), self._window(canvas.cells), whole, until, late).run()
+        nothing = torch.zeros(len(batch), canvas.cells, dtype=torch.bool, device=which.device)
+        blurred, blank = (ask(which, nothing, fill) for fill in (BLURRED, BLANK))
+        until, late = self._until(blurred, whole), self.compat == "authors"
+        found = Search(ask, ranks_of(order), self._window(canvas.cells), (blurred, blank, whole), until, late).run()
         if self.compat == "authors":
             sparse, dense = mda_authors.magnitudes(self, view, batch, fills, found)
         else:
@@ -135,14 +137,12 @@ class MDA(Method):
         size = (images.shape[2], images.shape[3])
         return PixelCanvas(view, images, fills, mda_authors.shifted_labels(size, grid))
 
-    def _until(self, ask: Responder, which: Tensor, whole: Tensor) -> Tensor:
+    def _until(self, blurred: Tensor, whole: Tensor) -> Tensor:
         """(B,) the response at which insertion stops; NaN where there is none, infinite where it never stops."""
         if self.objective == "deletion":
             return torch.full_like(whole, torch.nan)
         if self.objective == "insertion" or self.tau == 1:
             return torch.full_like(whole, torch.inf)
-        nothing = torch.zeros(len(which), ask.canvas.cells, dtype=torch.bool, device=which.device)
-        blurred = ask(which, nothing)
         # Where the blurred image answers more than the clean one there is nothing to bring back.
         until = torch.where(whole > blurred, blurred + self.tau * (whole - blurred), torch.nan)
         return until.clamp_max(mda_authors.RAW_STOP) if self.compat == "authors" else until
