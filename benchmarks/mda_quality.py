@@ -18,8 +18,9 @@ from torch import Tensor
 import vitrail
 from vitrail.method import parse
 from vitrail.method.mda_authors import shifted_labels
+from vitrail.metric import Curve, deletion, insertion
 from vitrail.model import Target, View
-from vitrail.perturb import AdaptiveBlur, PixelCanvas, Responder, grid_labels, order_of, ranks_of
+from vitrail.perturb import AdaptiveBlur, grid_labels
 
 RUNS = (
     ("mda(compat=authors)", "fp32"),
@@ -32,54 +33,35 @@ RUNS = (
 NAMES = ("Ins", "Del", "Ins-Del", "MAS Ins", "MAS Del", "MAS Ins-Del")
 
 
-def chosen(view: View, folder: Path, count: int) -> tuple[Tensor, Target, Tensor]:
-    """The first images that MDA's protocol takes, their classes and their blurs."""
-    images, classes, blurs = [], [], []
+def chosen(view: View, folder: Path, count: int) -> tuple[Tensor, Target]:
+    """The first images that MDA's protocol takes, and their classes."""
+    images, classes = [], []
     paths = sorted(folder.iterdir())
     for first in range(0, len(paths), 64):
         inputs = view.preprocess.batch(paths[first : first + 64]).to(view.device)
         with view.still(), torch.no_grad():
             sure, predicted = view.logits(inputs).softmax(1).max(1)
-        blurred, widths = AdaptiveBlur().search(view, inputs, Target(predicted))
+        _, widths = AdaptiveBlur().search(view, inputs, Target(predicted))
         keep = (sure >= 0.6) & (widths.to(sure.device) > 0)
         images.append(inputs[keep])
         classes.append(predicted[keep])
-        blurs.append(blurred[keep])
         if sum(map(len, images)) >= count:
             break
-    return torch.cat(images)[:count], Target(torch.cat(classes)[:count]), torch.cat(blurs)[:count]
+    return torch.cat(images)[:count], Target(torch.cat(classes)[:count])
 
 
-def scores(view: View, images: Tensor, target: Target, blurred: Tensor, heat: Tensor, step: int = 224) -> np.ndarray:
-    """(B, 6) of (B, H, W) maps; of equal pixels the upper left one comes first."""
-    flat = heat.flatten(1).double().abs()
-    order = order_of(flat)
-    ranks = ranks_of(order).to(images.device)
-    count = ranks.shape[1]
-    ks = torch.arange(0, count + step, step).clamp_max(count)
-    ask = Responder(PixelCanvas(view, images, [blurred, torch.zeros_like(images)]), target)
-    which = torch.arange(len(images), device=images.device).repeat_interleave(len(ks))
-    k = ks.to(images.device).repeat(len(images))[:, None]
-    inserted = ask(which, lambda part: ranks[which[part]] < k[part], 0).view(len(images), -1).double().cpu()
-    deleted = ask(which, lambda part: ranks[which[part]] >= k[part], 1).view(len(images), -1).double().cpu()
-    mass = torch.cat([flat.new_zeros(len(flat), 1), flat.gather(1, order).cumsum(1)], 1)[:, ks]
-    density = mass / mass[:, -1:]
-    found = []
-    for i in range(len(images)):
-        nothing, whole, blank = inserted[i, 0], inserted[i, -1], deleted[i, -1]
-        up = ((inserted[i] - nothing) / (whole - nothing).abs()).clamp(0, 1).cummax(0).values.numpy()
-        down = ((deleted[i] - blank) / (whole - blank).abs()).clamp(0, 1).cummin(0).values.numpy()
-        share = density[i].numpy()
-        mas_up = _stretched(np.clip(up - np.abs(up - share), 0, 1))
-        mas_down = _stretched(np.clip(down + np.abs(down - (1 - share)), 0, 1))
-        areas = [float(np.trapezoid(curve) / (len(curve) - 1)) for curve in (up, down, mas_up, mas_down)]
-        found.append([areas[0], areas[1], areas[0] - areas[1], areas[2], areas[3], areas[2] - areas[3]])
-    return np.array(found)
-
-
-def _stretched(curve: np.ndarray) -> np.ndarray:
-    reach = curve.max() - curve.min()
-    return (curve - curve.min()) / reach if reach > 0 else np.linspace(0, 1, len(curve))
+def scores(view: View, images: Tensor, target: Target, heat: Tensor) -> np.ndarray:
+    """(B, 6) of (B, H, W) maps."""
+    how = {"target": target.classes, "step": 224}
+    curves = (
+        insertion(view, images, heat.abs(), baseline="adaptive_blur", **how),
+        deletion(view, images, heat.abs(), **how),
+    )
+    plain, aligned = (
+        [each(curve).area().cpu().numpy() for curve in curves] for each in (Curve.monotone, Curve.aligned)
+    )
+    columns = [(up, down, up - down) for up, down in (plain, aligned)]
+    return np.stack([column for three in columns for column in three], 1)
 
 
 def enlarged(spec: str, maps: Tensor, size: tuple[int, int]) -> Tensor:
@@ -105,7 +87,7 @@ def main() -> None:
     options.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     given = options.parse_args()
     view = vitrail.load("timm/deit_tiny_patch16_224", given.checkpoint, device=given.device)
-    images, target, blurred = chosen(view, given.images, given.count)
+    images, target = chosen(view, given.images, given.count)
     print(f"DeiT-tiny, {len(images)} images, {given.device}, torch {torch.__version__}")
     print(f"| spec | precision | {' | '.join(NAMES)} |\n|---|---|{'---|' * len(NAMES)}", flush=True)
     table = {}
@@ -113,7 +95,7 @@ def main() -> None:
         found = vitrail.explain(
             view, images, spec, target.classes, batch=given.count, precision=precision, progress=False
         )
-        table[spec, precision] = scores(view, images, target, blurred, enlarged(spec, found.maps, view.size))
+        table[spec, precision] = scores(view, images, target, enlarged(spec, found.maps, view.size))
         means = " | ".join(f"{x:.3f}" for x in table[spec, precision].mean(0))
         print(f"| `{spec}` | {precision} | {means} |", flush=True)
     authors, paper = table["mda(compat=authors)", "fp32"], table["mda", "fp32"]
