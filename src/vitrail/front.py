@@ -152,7 +152,8 @@ class _Bar:
         from tqdm.auto import tqdm
 
         passes = method.passes(view, view.size) if shown else None
-        self.view, self.images, self.each = view, images, passes
+        self.meter, self.images, self.each = view.meter, images, passes
+        self.before = view.meter.listener
         self.bar = tqdm(
             total=images * (passes or 1),
             desc=method.spec,
@@ -164,11 +165,11 @@ class _Bar:
 
     def __enter__(self) -> "_Bar":
         if self.each is not None:
-            self.view.meter.listener = self.bar.update
+            self.meter.listener = self.bar.update
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.view.meter.listener = None
+        self.meter.listener = self.before
         self.bar.close()
 
     def done(self, images: int) -> None:
