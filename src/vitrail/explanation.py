@@ -123,15 +123,20 @@ class Explanation:
         values, indices = self.logits[i].softmax(0).topk(min(top, self.logits.shape[1]))
         return [(self.class_name(int(index)), float(value)) for value, index in zip(values, indices)]
 
-    def upsample(self, size: tuple[int, int] | None = None, mode: str = "bilinear") -> Tensor:
+    def upsample(self, size: tuple[int, int] | None = None, mode: str = "auto") -> Tensor:
         """(B, height, width): the maps at the input's size, or any other.
 
         Args:
             size: Height and width, the model's input size by default.
-            mode: ``bilinear``, ``bicubic`` or ``nearest``.
+            mode: ``bilinear``, ``bicubic`` or ``nearest``; ``auto`` as the method wants it, which is bilinear for all
+                but MDA, whose cells stay whole.
         """
-        if mode not in ("bilinear", "bicubic", "nearest"):
-            raise InputError(f"mode must be 'bilinear', 'bicubic' or 'nearest', but {mode!r} was given")
+        if mode not in ("auto", "bilinear", "bicubic", "nearest"):
+            raise InputError(f"mode must be 'auto', 'bilinear', 'bicubic' or 'nearest', but {mode!r} was given")
+        if mode == "auto":
+            from vitrail.method import parse
+
+            return parse(self.method).enlarge(self.maps, size or self.size)
         how: dict[str, Any] = {} if mode == "nearest" else {"align_corners": False}
         maps = self.maps[:, None]
         return torch.nn.functional.interpolate(maps, size or self.size, mode=mode, **how)[:, 0]

@@ -141,6 +141,10 @@ class Method(Configured, ABC):
         """Rows and columns of the maps for inputs of ``size``: one value a pixel, or one a cell of the model's grid."""
         return size if self.pixels else view.grid_at(size)
 
+    def enlarge(self, maps: Tensor, size: tuple[int, int]) -> Tensor:
+        """(B, rows, columns) -> (B, height, width): smoothly, unless a method's cells are to stay whole."""
+        return torch.nn.functional.interpolate(maps[:, None], size, mode="bilinear", align_corners=False)[:, 0]
+
     def passes(self, view: View, size: tuple[int, int]) -> int | None:
         """Forward passes an image, at most or roughly, where they are so many that a progress bar should count them."""
         return None

@@ -25,6 +25,7 @@ from vitrail.perturb import (
     Responder,
     ZeroNorm,
     cell_canvas,
+    grid_labels,
     order_of,
     ranks_of,
 )
@@ -86,6 +87,13 @@ class MDA(Method):
     def shape(self, view: View, size: tuple[int, int]) -> tuple[int, int]:
         return view.grid_at(size) if self.cells is None else (self.cells, self.cells)
 
+    def enlarge(self, maps: Tensor, size: tuple[int, int]) -> Tensor:
+        grid = (maps.shape[1], maps.shape[2])
+        if grid[0] > size[0] or grid[1] > size[1]:
+            return super().enlarge(maps, size)
+        labels = mda_authors.shifted_labels if self._shifted else grid_labels
+        return maps.flatten(1)[:, labels(size, grid).to(maps.device)]
+
     def _window(self, patches: int) -> int:
         if self.seed is None:
             return patches
@@ -130,9 +138,12 @@ class MDA(Method):
             batch.extras[name] = placed.view(len(batch), rows, columns)
         return self.blend(batch.extras).to(batch.images.device)
 
+    @property
+    def _shifted(self) -> bool:
+        return self.grid == "authors" or (self.grid == "auto" and self.compat == "authors")
+
     def _canvas(self, view: View, images: Tensor, fills: list[Tensor], grid: tuple[int, int]) -> Canvas:
-        shifted = self.grid == "authors" or (self.grid == "auto" and self.compat == "authors")
-        if not shifted:
+        if not self._shifted:
             return cell_canvas(view, images, fills, grid)
         size = (images.shape[2], images.shape[3])
         return PixelCanvas(view, images, fills, mda_authors.shifted_labels(size, grid))

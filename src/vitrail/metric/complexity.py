@@ -1,9 +1,13 @@
 """How spread out a map is, whatever it lies on. Token maps are best judged at their own grid."""
 
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
+
+from vitrail.metric.base import Metric, register
+from vitrail.metric.case import Case
 
 TINY = 1e-7
 
@@ -46,3 +50,27 @@ def complexity(maps: Tensor) -> Tensor:
     shares = torch.where(total > 0, flat / total.clamp_min(torch.finfo(torch.float64).tiny), 1 / flat.shape[1])
     entropy: Tensor = torch.special.entr(shares).sum(1)
     return entropy.to(maps.dtype)
+
+
+@register("sparseness", "complexity", "Chalasani et al. 2020", higher_is_better=True)
+@dataclass(frozen=True)
+class Sparseness(Metric):
+    """The Gini coefficient of the map at its own grid, 0 for an even map, towards 1 for a single point.
+
+    Attributes:
+        values: Of the ``absolute`` values, or of the map ``shifted`` to a lowest value of zero (TIS).
+    """
+
+    values: Literal["absolute", "shifted"] = "absolute"
+
+    def measure(self, case: Case) -> Tensor:
+        return sparseness(case.maps.double(), self.values)
+
+
+@register("complexity", "complexity", "Bhatt et al. 2020", higher_is_better=False)
+@dataclass(frozen=True)
+class Complexity(Metric):
+    """The entropy, in nats, of the shares of the map's absolute values at its own grid; an empty map counts as even."""
+
+    def measure(self, case: Case) -> Tensor:
+        return complexity(case.maps.double())

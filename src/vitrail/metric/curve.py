@@ -1,41 +1,53 @@
-"""Insertion and deletion: the model's answer while a picture appears, or goes, the highest points of a map first."""
+"""What a model answers while a picture appears, or goes, along a map; and what that curve is worth."""
 
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from vitrail.errors import InputError
-from vitrail.model import Target, TargetLike, View, load, resolve
-from vitrail.perturb import Baseline, PixelCanvas, Responder, Score, order_of, ranks_of
-from vitrail.perturb import baseline as baseline_of
+from vitrail.metric.base import Metric, register
+from vitrail.metric.case import Answers, Case, Enlarge, Path, Sign, Whose
+from vitrail.metric.similarity import spearman
+from vitrail.perturb import Baseline, BlackPixel, RiseBlur, Score, ZeroNorm
 
-AreaRule = Literal["trapezoid", "mean"]
-"""``trapezoid`` over all points, divided by the width (RISE); ``mean`` of all points but the first (AHA, TIS)."""
+AreaRule = Literal["trapezoid", "mean", "integral"]
+"""``trapezoid`` over all points, divided by the width (RISE); ``mean`` of all points but the first (AHA, TIS);
+``integral`` the trapezoid as it is (SkipPLUS)."""
+
+TENTHS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """The answers along an order of pixels, for B images at K + 1 steps.
+    """The answers along an order of pixels or patches, for B images at K points.
 
     Attributes:
-        fractions: (K + 1,) the share of pixels shown (insertion) or removed (deletion).
-        responses: (B, K + 1) the model's answers.
-        density: (B, K + 1) the share of the map's absolute values in the pixels shown, or still there.
+        fractions: (K,) the share of pixels shown (insertion) or removed (deletion).
+        responses: (B, K) the model's answers.
+        density: (B, K) the share of the map in the pixels shown, or still there.
         rising: Whether the picture appears (insertion) or goes (deletion).
+        pictures: A point's number -> (B, 3, H, W) what the model saw there, where that can still be told.
     """
 
     fractions: Tensor
     responses: Tensor
     density: Tensor
     rising: bool
+    pictures: Callable[[int], Tensor] | None = None
+
+    def __len__(self) -> int:
+        return len(self.responses)
 
     def area(self, rule: AreaRule = "trapezoid") -> Tensor:
         """(B,) the area under the curve."""
         if rule == "mean":
             return self.responses[:, 1:].mean(1)
-        return torch.trapezoid(self.responses, self.fractions, dim=1) / (self.fractions[-1] - self.fractions[0])
+        found = torch.trapezoid(self.responses, self.fractions, dim=1)
+        return found if rule == "integral" else found / (self.fractions[-1] - self.fractions[0])
 
     def monotone(self) -> "Curve":
         """The responses between those of the empty and the whole picture, from 0 to 1, and never turning back (MDA).
@@ -49,91 +61,199 @@ class Curve:
         line = self.fractions if self.rising else 1 - self.fractions
         return replace(self, responses=torch.where(whole > nothing, shares, line))
 
+    def penalty(self) -> Tensor:
+        """(B, K): how far the monotone responses lie from the density, MAS's alignment penalty."""
+        return (self.monotone().responses - self.density).abs()
+
     def aligned(self) -> "Curve":
         """Magnitude-aligned scores (MAS): the monotone responses, worsened by their distance from the density."""
-        responses = self.monotone().responses
-        penalty = (responses - self.density).abs()
+        responses, penalty = self.monotone().responses, self.penalty()
         scores = (responses - penalty if self.rising else responses + penalty).clamp(0, 1)
         low, high = scores.amin(1, keepdim=True), scores.amax(1, keepdim=True)
         line = self.fractions if self.rising else 1 - self.fractions
         return replace(self, responses=torch.where(high > low, (scores - low) / (high - low), line))
 
-
-def insertion(model: Any, images: Tensor, maps: Tensor, target: TargetLike = None, **how: Any) -> Curve:
-    """The answers while the picture appears over a blurred one, the highest points first. Higher is better.
-
-    Args:
-        model: A module, a view or a name.
-        images: (B, 3, H, W) model inputs.
-        maps: (B, H, W), enlarged to the images' size; of equal points the upper left one comes first.
-        target: What was explained, the predicted class by default.
-        how: ``baseline="rise_blur(11, 5)"``, ``step`` pixels at a time (a 224th of them by default), ``score``.
-
-    Example:
-        >>> import vitrail
-        >>> view = vitrail.load("demo")
-        >>> images = view.preprocess.batch([vitrail.scenes.make(7).pil])
-        >>> found = vitrail.explain(view, images, "decompx")
-        >>> insertion(view, images, found.upsample(), step=5184).responses.shape
-        torch.Size([1, 5])
-    """
-    return _curve(model, images, maps, target, True, **({"baseline": "rise_blur(11, 5)"} | how))
+    def stored(self) -> "Curve":
+        """The numbers alone, on the CPU."""
+        return Curve(self.fractions.cpu(), self.responses.cpu(), self.density.cpu(), self.rising)
 
 
-def deletion(model: Any, images: Tensor, maps: Tensor, target: TargetLike = None, **how: Any) -> Curve:
-    """The answers while the picture goes, the highest points first. Lower is better.
-
-    Args:
-        model: A module, a view or a name.
-        images: (B, 3, H, W) model inputs.
-        maps: (B, H, W), enlarged to the images' size; of equal points the upper left one goes first.
-        target: What was explained, the predicted class by default.
-        how: ``baseline="zero_norm"``, ``step`` pixels at a time (a 224th of them by default), ``score``.
-    """
-    return _curve(model, images, maps, target, False, **({"baseline": "zero_norm"} | how))
-
-
-def _curve(
-    model: Any,
-    images: Tensor,
-    maps: Tensor,
-    target: TargetLike,
-    rising: bool,
-    baseline: str | Baseline,
-    step: int | None = None,
-    score: Score = "probability",
-) -> Curve:
-    view, wanted = resolve(load(model), target, len(images))
-    images = images.to(view.device, view.dtype)
-    if maps.shape != (len(images), *images.shape[2:]):
-        raise InputError(
-            f"there must be one map of {images.shape[2]} x {images.shape[3]} an image, but {tuple(maps.shape)} was "
-            "given; enlarge maps with Explanation.upsample"
-        )
-    pixels = images[0, 0].numel()
-    step = -(-pixels // 224) if step is None else step
-    if step < 1:
-        raise InputError(f"a step must be 1 pixel or more, but {step} was given")
-    wanted = _predicted(view, images) if wanted is None else wanted
-    fill = baseline_of(baseline).fill(view, images, wanted)
-    ask = Responder(PixelCanvas(view, images, [fill]), wanted, score)
-    flat = maps.to(view.device).flatten(1)
-    order = order_of(flat)
-    ranks = ranks_of(order)
-    counts = torch.arange(0, pixels + step, step, device=view.device).clamp_max(pixels)
-    which = torch.arange(len(images), device=view.device).repeat_interleave(len(counts))
-    k = counts.repeat(len(images))[:, None]
-    responses = ask(which, lambda part: (ranks[which[part]] < k[part]) == rising)
-    mass = flat.abs().double().gather(1, order).cumsum(1)
-    share = torch.cat([mass.new_zeros(len(mass), 1), mass / mass[:, -1:].clamp_min(1e-300)], 1)[:, counts]
-    return Curve(
-        fractions=counts.double() / pixels,
-        responses=responses.view(len(images), -1).double(),
-        density=share if rising else 1 - share,
-        rising=rising,
+def joined(curves: Sequence[Curve]) -> Curve:
+    """The curves of several batches of images as one."""
+    first = curves[0]
+    return replace(
+        first,
+        responses=torch.cat([curve.responses for curve in curves]),
+        density=torch.cat([curve.density for curve in curves]),
+        pictures=None,
     )
 
 
-def _predicted(view: View, images: Tensor) -> Target:
-    with torch.no_grad():
-        return Target(view.logits(images).argmax(1))
+class CurveMetric(Metric):
+    """A metric that is the area under a curve."""
+
+    area: AreaRule
+
+    @abstractmethod
+    def curve(self, case: Case) -> Curve:
+        """The curve of every image."""
+
+    def measure(self, case: Case) -> Tensor:
+        return self.curve(case).area(self.area)
+
+
+@dataclass(frozen=True)
+class _Pixels(CurveMetric):
+    """The target's answer along a path of pixels."""
+
+    baseline: Baseline = ZeroNorm()
+    step: int | None = None
+    area: AreaRule = "trapezoid"
+    sign: Sign = "signed"
+    target: Whose = "explained"
+    score: Score = "probability"
+    enlarge: Enlarge = "auto"
+
+    def _along(self, case: Case, rising: bool) -> Curve:
+        path = Path(rising, self.baseline, self.step, sign=self.sign, enlarge=self.enlarge)
+        return curve_along(case, path, self.target, self.score)
+
+
+def curve_along(case: Case, path: Path, target: Whose, score: Score) -> Curve:
+    """What the model says of one class along a path."""
+    case.classes(target)
+    walk = case.walk(path)
+    answers = walk.answers.probability if score == "probability" else walk.answers.logit
+    return Curve(walk.fractions, answers[target], walk.density, path.rising, walk.pictures)
+
+
+@register("insertion", "faithfulness", "Petsiuk et al. 2018", higher_is_better=True)
+@dataclass(frozen=True)
+class Insertion(_Pixels):
+    """The target's answer while the picture appears, the highest points of the map first.
+
+    Attributes:
+        baseline: What it appears over.
+        step: Pixels at a time, a 224th of them by default.
+        area: How the curve becomes one number.
+        sign: What of the map orders the pixels.
+        target: The class whose answer counts.
+        score: Its probability or its logit.
+        enlarge: How the map gets the picture's size.
+        monotone: From 0 to 1, never turning back, as MDA's tables have it.
+    """
+
+    baseline: Baseline = RiseBlur()
+    monotone: bool = False
+
+    def curve(self, case: Case) -> Curve:
+        curve = self._along(case, rising=True)
+        return curve.monotone() if self.monotone else curve
+
+
+@register("deletion", "faithfulness", "Petsiuk et al. 2018", higher_is_better=False)
+@dataclass(frozen=True)
+class Deletion(_Pixels):
+    """The target's answer while the picture goes, the highest points of the map first.
+
+    Attributes:
+        baseline: What is left behind.
+        step: Pixels at a time, a 224th of them by default.
+        area: How the curve becomes one number.
+        sign: What of the map orders the pixels.
+        target: The class whose answer counts.
+        score: Its probability or its logit.
+        enlarge: How the map gets the picture's size.
+        monotone: From 1 to 0, never turning back, as MDA's tables have it.
+    """
+
+    monotone: bool = False
+
+    def curve(self, case: Case) -> Curve:
+        curve = self._along(case, rising=False)
+        return curve.monotone() if self.monotone else curve
+
+
+@register("mas_insertion", "faithfulness", "Walker et al. 2024 (MAS)", higher_is_better=True)
+@dataclass(frozen=True)
+class MASInsertion(_Pixels):
+    """Insertion, made monotone, minus its distance from the share of the map shown so far."""
+
+    baseline: Baseline = RiseBlur()
+
+    def curve(self, case: Case) -> Curve:
+        return self._along(case, rising=True).aligned()
+
+
+@register("mas_deletion", "faithfulness", "Walker et al. 2024 (MAS)", higher_is_better=False)
+@dataclass(frozen=True)
+class MASDeletion(_Pixels):
+    """Deletion, made monotone, plus its distance from the share of the map that is left."""
+
+    def curve(self, case: Case) -> Curve:
+        return self._along(case, rising=False).aligned()
+
+
+@register("monotonicity", "faithfulness", "Walker et al. 2025 (MDA)", higher_is_better=True)
+@dataclass(frozen=True)
+class Monotonicity(_Pixels):
+    """Spearman's correlation of the answers along insertion (or, turned, deletion) with the pixels shown.
+
+    Attributes:
+        baseline: What the picture appears over, or leaves behind.
+        way: Insertion, MDA's positive form, or deletion, its negative one.
+    """
+
+    baseline: Baseline = RiseBlur()
+    way: Literal["insertion", "deletion"] = "insertion"
+
+    def curve(self, case: Case) -> Curve:
+        return self._along(case, rising=self.way == "insertion")
+
+    def measure(self, case: Case) -> Tensor:
+        curve = self.curve(case)
+        line = curve.fractions if curve.rising else -curve.fractions
+        return spearman(curve.responses, line.expand_as(curve.responses))
+
+
+@dataclass(frozen=True)
+class _Accuracy(CurveMetric):
+    """Whether the model still gives a class while the picture goes."""
+
+    baseline: Baseline = BlackPixel()
+    shares: tuple[float, ...] = TENTHS
+    area: AreaRule = "trapezoid"
+    sign: Sign = "signed"
+    target: Whose = "label"
+    enlarge: Enlarge = "auto"
+
+    def _along(self, case: Case, lowest_first: bool) -> Curve:
+        path = Path(False, self.baseline, None, self.shares, self.sign, lowest_first, self.enlarge)
+        walk = case.walk(path)
+        return Curve(walk.fractions, hits(case, walk.answers, self.target), walk.density, False, walk.pictures)
+
+
+def hits(case: Case, answers: Answers, target: Whose) -> Tensor:
+    """(B, K): 1 where the model gives the class, 0 where it does not."""
+    classes = case.classes(target).classes
+    if classes is None:
+        raise InputError("accuracy needs a class, but a function of the logits was explained; use target=label")
+    return (answers.winner == classes[:, None]).double()
+
+
+@register("positive_perturbation", "faithfulness", "Chefer et al. 2021", higher_is_better=False, needs=["labels"])
+@dataclass(frozen=True)
+class PositivePerturbation(_Accuracy):
+    """Accuracy while the highest points of the map are painted black, a tenth to nine tenths of the picture."""
+
+    def curve(self, case: Case) -> Curve:
+        return self._along(case, lowest_first=False)
+
+
+@register("negative_perturbation", "faithfulness", "Chefer et al. 2021", higher_is_better=True, needs=["labels"])
+@dataclass(frozen=True)
+class NegativePerturbation(_Accuracy):
+    """Accuracy while the lowest points of the map are painted black, a tenth to nine tenths of the picture."""
+
+    def curve(self, case: Case) -> Curve:
+        return self._along(case, lowest_first=True)

@@ -60,7 +60,7 @@ def region_attribution(maps: Tensor, masks: Tensor, kernel: int = 11, sigma: flo
         sigma: Its standard deviation, which the paper does not tell.
     """
     maps, masks = _checked(maps, masks)
-    return _share(_blurred(maps.relu(), kernel, sigma), masks)
+    return _share(blurred(maps.relu(), kernel, sigma), masks)
 
 
 def _share(values: Tensor, masks: Tensor) -> Tensor:
@@ -69,7 +69,8 @@ def _share(values: Tensor, masks: Tensor) -> Tensor:
     return torch.where(total > 0, inside / total.clamp_min(torch.finfo(values.dtype).tiny), 0).float()
 
 
-def _blurred(maps: Tensor, kernel: int, sigma: float) -> Tensor:
+def blurred(maps: Tensor, kernel: int, sigma: float) -> Tensor:
+    """(B, H, W) blurred by a Gaussian of a width in pixels, odd; 1 for none."""
     if kernel == 1:
         return maps
     if kernel < 1 or kernel % 2 == 0 or sigma <= 0:
@@ -87,19 +88,22 @@ class Overlap(NamedTuple):
     f1: Tensor
 
 
-def region_overlap(maps: Tensor, masks: Tensor, threshold: str | float = "mean") -> Overlap:
+def region_overlap(
+    maps: Tensor, masks: Tensor, threshold: str | float = "mean", counted: Tensor | None = None
+) -> Overlap:
     """(B, H, W) -> how well the points above a threshold cover the mask; 0 where there is nothing to divide by.
 
     Args:
         maps: The maps.
         masks: The region.
         threshold: ``mean``, of each map, or a number.
+        counted: The points that count, all by default.
     """
     maps, masks = _checked(maps, masks)
     if isinstance(threshold, str) and threshold != "mean":
         raise InputError(f"a threshold must be 'mean' or a number, but {threshold!r} was given")
     level = maps.mean((1, 2), keepdim=True) if threshold == "mean" else float(threshold)
-    found = maps > level
+    found = maps > level if counted is None else (maps > level) & counted.to(maps.device)
     both = (found & masks).sum((1, 2)).double()
     sizes = [region.sum((1, 2)).double() for region in (found | masks, found, masks)]
     iou, precision, recall = (torch.where(size > 0, both / size.clamp_min(1), 0).float() for size in sizes)

@@ -54,7 +54,9 @@ class Target:
 
     def take(self, rows: slice | Tensor) -> "Target":
         """The target of some of the images."""
-        return Target(None if self.classes is None else self.classes[rows], self.function)
+        if self.classes is None:
+            return self
+        return Target(self.classes[rows if isinstance(rows, slice) else rows.to(self.classes.device)], self.function)
 
 
 @dataclass(frozen=True, eq=False)

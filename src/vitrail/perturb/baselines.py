@@ -99,10 +99,16 @@ class DatasetMean(Baseline):
 @_register("image_mean")
 @dataclass(frozen=True)
 class ImageMean(Baseline):
-    """The mean colour of each image itself."""
+    """The mean colour of each image itself.
+
+    Attributes:
+        channels: Each channel's own mean, or one mean of all normalised values together, as TIS has it.
+    """
+
+    channels: Literal["apart", "together"] = "apart"
 
     def fill(self, view: View, images: Tensor, target: Target) -> Tensor:
-        return images.mean((2, 3), keepdim=True).expand_as(images)
+        return images.mean((2, 3) if self.channels == "apart" else (1, 2, 3), keepdim=True).expand_as(images)
 
 
 @_register("rise_blur")

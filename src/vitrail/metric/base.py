@@ -1,0 +1,109 @@
+"""What a metric is: a frozen dataclass with one function, `Metric.measure`, and a line in the registry."""
+
+import fnmatch
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypeVar
+
+import torch
+from torch import Tensor
+
+from vitrail.metric.case import Case
+from vitrail.spec import Configured, parameters, read
+
+Family = Literal["faithfulness", "localisation", "robustness", "complexity", "randomisation"]
+
+Needs = Literal["masks", "labels", "method"]
+"""What a metric must be given beside the model, the images and their maps: where the object is, what the picture
+shows, or the method itself, to explain other pictures or another model by it."""
+
+METRICS: dict[str, type["Metric"]] = {}
+
+
+@dataclass(frozen=True)
+class Metric(Configured, ABC):
+    """A way to judge maps. The fields are its protocol: spec string, table and stored rows name them all."""
+
+    kind = "metric"
+    registry = METRICS
+    family: ClassVar[Family]
+    paper: ClassVar[str]
+    higher_is_better: ClassVar[bool]
+    needs: ClassVar[frozenset[Needs]]
+
+    @abstractmethod
+    def measure(self, case: Case) -> Tensor:
+        """(B,) one number an image, NaN for one that does not count; or (B, P) that `of_each` and `of_all` sum up."""
+
+    def of_each(self, measured: Tensor) -> Tensor:
+        """(N,) the number of each image, from what `measure` gave."""
+        return measured
+
+    def of_all(self, measured: Tensor) -> Tensor:
+        """() the number of all images together: their mean, where a paper has no other way."""
+        return self.of_each(measured).nanmean()
+
+
+T = TypeVar("T", bound=type[Metric])
+
+
+def register(
+    name: str, family: Family, paper: str, *, higher_is_better: bool, needs: Iterable[Needs] = ()
+) -> Callable[[T], T]:
+    """Enter a metric in the registry.
+
+    Args:
+        name: Its id in spec strings.
+        family: What it looks at.
+        paper: Where it was defined.
+        higher_is_better: Whether a larger number speaks for the map.
+        needs: What must be given.
+    """
+
+    def enter(cls: T) -> T:
+        if name in METRICS:
+            raise ValueError(f"two metrics are called {name}")
+        cls.id, cls.family, cls.paper = name, family, paper
+        cls.higher_is_better, cls.needs = higher_is_better, frozenset(needs)
+        METRICS[name] = cls
+        return cls
+
+    return enter
+
+
+def parse(spec: str | Metric) -> Metric:
+    """The metric a spec string describes.
+
+    Example:
+        >>> parse("insertion(step=448)").higher_is_better
+        True
+    """
+    return read(spec, Metric, "insertion(step=448)")  # type: ignore[type-abstract]
+
+
+def metrics(pattern: str = "*") -> list[str]:
+    """The ids of all metrics, or of those that match a pattern such as ``*aopc``."""
+    return [name for name in sorted(METRICS) if fnmatch.fnmatchcase(name, pattern)]
+
+
+def describe(name: str) -> dict[str, Any]:
+    """What the command line and the viewer show of a metric."""
+    from vitrail.metric.presets import PRESETS
+
+    cls = METRICS[name]
+    return {
+        "id": name,
+        "family": cls.family,
+        "paper": cls.paper,
+        "higher_is_better": cls.higher_is_better,
+        "needs": sorted(cls.needs),
+        "presets": [key for key, preset in PRESETS.items() if any(parse(m).id == name for m in preset.metrics)],
+        "params": parameters(cls),
+        "summary": (cls.__doc__ or "").strip().splitlines()[0],
+    }
+
+
+def skip(values: Tensor, skipped: Tensor) -> Tensor:
+    """The values, NaN where an image does not count."""
+    return torch.where(skipped.to(values.device), torch.nan, values)

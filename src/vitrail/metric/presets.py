@@ -1,0 +1,151 @@
+"""The published conventions by name: which metrics a paper reports, and exactly how."""
+
+from dataclasses import dataclass
+
+from vitrail.errors import InputError
+from vitrail.metric.base import Metric, parse
+from vitrail.metric.case import Whose
+
+
+@dataclass(frozen=True)
+class Preset:
+    """How one paper measures.
+
+    Attributes:
+        paper: Which.
+        metrics: Spec strings that pin order, fill, steps, area rule, target and sign.
+        explains: The class the paper explains.
+        note: What else its numbers depend on.
+    """
+
+    paper: str
+    metrics: tuple[str, ...]
+    explains: Whose
+    note: str = ""
+
+
+def _each(spec: str, *baselines: str) -> tuple[str, ...]:
+    return tuple(spec.format(baseline) for baseline in baselines)
+
+
+_TIS = (
+    "gaussian_blur(kernel=11, sigma=5)",
+    "uniform_noise(space=normalised)",
+    "image_mean(channels=together)",
+    "zero_norm",
+)
+_AHA = ("black_pixel", "dataset_mean", "rise_blur(kernel=11, sigma=5)")
+
+PRESETS: dict[str, Preset] = {
+    "rise": Preset(
+        "Petsiuk et al. 2018",
+        ("insertion(baseline=rise_blur(kernel=11, sigma=5))", "deletion(baseline=zero_norm)"),
+        "predicted",
+        "224 pixels a step at 224 x 224; trapezoid.",
+    ),
+    "tis": Preset(
+        "Englebert et al. 2023",
+        (
+            *_each("insertion(baseline={}, area=mean)", *_TIS),
+            *_each("deletion(baseline={}, area=mean)", *_TIS),
+            "pointing_game(below=0.5)",
+            "energy_pointing_game(below=0.5)",
+            "max_sensitivity(samples=10, radius=0.02)",
+            "sparseness(values=shifted)",
+        ),
+        "label",
+        "The clean start point is left out of the mean; sensitivity at the map's own grid.",
+    ),
+    "mda": Preset(
+        "Walker et al. 2025",
+        (
+            "insertion(baseline=adaptive_blur, sign=absolute, target=predicted, monotone=True)",
+            "deletion(baseline=zero_norm, sign=absolute, target=predicted, monotone=True)",
+            "mas_insertion(baseline=adaptive_blur, sign=absolute, target=predicted)",
+            "mas_deletion(baseline=zero_norm, sign=absolute, target=predicted)",
+            "positive_perturbation(sign=absolute)",
+            "negative_perturbation(sign=absolute)",
+            "monotonicity(baseline=adaptive_blur(first=1), sign=absolute, target=predicted)",
+            "monotonicity(baseline=adaptive_blur(first=1), sign=absolute, target=predicted, way=deletion)",
+        ),
+        "predicted",
+        "The paper keeps images that are classified rightly with 60 % or more and whose blur falls below 1 %.",
+    ),
+    "chefer": Preset(
+        "Chefer et al. 2021",
+        (
+            "positive_perturbation",
+            "negative_perturbation",
+            "segmentation(score=pixel_accuracy)",
+            "segmentation(score=miou)",
+            "segmentation(score=map)",
+            "segmentation(score=f1, f1=rows)",
+        ),
+        "predicted",
+        "The published code averages F1 over rows of pixels; segmentation(score=f1) is the true one.",
+    ),
+    "skipplus": Preset(
+        "Mehri et al. 2024",
+        (
+            "insertion_accuracy(area=integral)",
+            "deletion_accuracy(area=integral)",
+            "insertion_aopc(area=integral, target=label)",
+            "deletion_aopc(area=integral, target=label)",
+            "lodds(area=integral, target=label)",
+            "average_precision(enlarge=nearest)",
+        ),
+        "label",
+        "Areas over shares of 0 to 0.9 (deletion) and 0.1 to 1 (insertion), not divided by the width.",
+    ),
+    "aha": Preset(
+        "AHA 2025",
+        (
+            *_each("insertion(baseline={}, area=mean)", *_AHA),
+            *_each("deletion(baseline={}, area=mean)", *_AHA),
+            *_each("average_drop(baseline={})", *_AHA),
+            *_each("increase_in_confidence(baseline={})", *_AHA),
+            "positive_perturbation",
+            "negative_perturbation",
+        ),
+        "predicted",
+        "The paper averages the three baselines; its number of steps and its blur are not told.",
+    ),
+    "var": Preset(
+        "VAR 2025",
+        (
+            "region_attribution(kernel=11, sigma=2)",
+            "region_iou(threshold=0, kernel=11)",
+            "region_f1(threshold=0, kernel=11)",
+            "grid_pointing_game(cells=2)",
+            "insertion",
+            "aic(aggregate=mean)",
+            "cascading_randomisation(similarity=spearman)",
+        ),
+        "label",
+        "The blur's sigma and the threshold of IoU and F1 are not told in the paper.",
+    ),
+    "xrai": Preset(
+        "Kapishnikov et al. 2019",
+        ("aic(aggregate=median)", "sic(aggregate=median)"),
+        "predicted",
+        "Images below a confidence of 0.8, or that blurring does not change, do not count.",
+    ),
+}
+
+
+def expand(metrics: "str | Metric | tuple[str | Metric, ...] | list[str | Metric]") -> list[Metric]:
+    """Metrics from spec strings and names of presets, each once.
+
+    Example:
+        >>> [metric.spec for metric in expand(["rise", "sparseness"])]
+        ['insertion', 'deletion', 'sparseness']
+    """
+    given = [metrics] if isinstance(metrics, str | Metric) else list(metrics)
+    if not given:
+        raise InputError("no metric was given; give at least one, or a preset such as 'rise'")
+    found = [
+        parse(spec)
+        for entry in given
+        for spec in (PRESETS[entry].metrics if isinstance(entry, str) and entry in PRESETS else (entry,))
+    ]
+    return list(dict.fromkeys(found))
