@@ -1,4 +1,4 @@
-"""Runs the MDA and TIS authors' own code from checkouts, to time it and to compare maps with ours."""
+"""Runs the MDA, MAS and TIS authors' own code from checkouts, to time it and to compare maps with ours."""
 
 import importlib
 import statistics
@@ -118,6 +118,22 @@ def authors_mda(checkouts: Path, checkpoint: Path, images: Tensor) -> float:
     model = mda_model(code[3], checkpoint, images.device)
     runs = [run_mda(code, model, images[i : i + 1]) for i in range(len(images))]
     return statistics.median(run.seconds for run in runs)
+
+
+def authors_mas(checkouts: Path, model: Any, images: Tensor) -> float:
+    """Seconds an image of their insertion and deletion with MAS, 224 steps; the median after a warm-up."""
+    metric = mda_code(checkouts)[1]
+    blur, blank = partial(_convolved, metric.gkern(31, 31)), torch.zeros_like
+    tests = [metric.MASMetric(model, 224 * 224, *how) for how in (("ins", 224, blur), ("del", 224, blank))]
+    device = images.device.type if images.device.type == "cpu" else "cuda:0"
+    times = []
+    for i in range(6):
+        heat = np.random.default_rng(i).random((224, 224))
+        start = time.perf_counter()
+        for test in tests:
+            test.single_run(images[i % len(images) : i % len(images) + 1].cpu(), heat, device)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[1:])
 
 
 def authors_tis(checkouts: Path, model: Any, images: Tensor) -> float:

@@ -11,16 +11,14 @@ intervals.
 import argparse
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
 import vitrail
-from vitrail.method import parse
-from vitrail.method.mda_authors import shifted_labels
-from vitrail.metric import Curve, deletion, insertion
+from vitrail.metric import PRESETS, parse
+from vitrail.metric.statistics import paired_bootstrap
 from vitrail.model import Target, View
-from vitrail.perturb import AdaptiveBlur, grid_labels
+from vitrail.perturb import AdaptiveBlur
 
 RUNS = (
     ("mda(compat=authors)", "fp32"),
@@ -30,7 +28,7 @@ RUNS = (
     ("bt_h", "fp32"),
     ("plus(decompx)", "fp32"),
 )
-NAMES = ("Ins", "Del", "Ins-Del", "MAS Ins", "MAS Del", "MAS Ins-Del")
+METRICS = [parse(spec).spec for spec in PRESETS["mda"].metrics[:4]]  # insertion, deletion, and both with MAS
 
 
 def chosen(view: View, folder: Path, count: int) -> tuple[Tensor, Target]:
@@ -50,35 +48,6 @@ def chosen(view: View, folder: Path, count: int) -> tuple[Tensor, Target]:
     return torch.cat(images)[:count], Target(torch.cat(classes)[:count])
 
 
-def scores(view: View, images: Tensor, target: Target, heat: Tensor) -> np.ndarray:
-    """(B, 6) of (B, H, W) maps."""
-    how = {"target": target.classes, "step": 224}
-    curves = (
-        insertion(view, images, heat.abs(), baseline="adaptive_blur", **how),
-        deletion(view, images, heat.abs(), **how),
-    )
-    plain, aligned = (
-        [each(curve).area().cpu().numpy() for curve in curves] for each in (Curve.monotone, Curve.aligned)
-    )
-    columns = [(up, down, up - down) for up, down in (plain, aligned)]
-    return np.stack([column for three in columns for column in three], 1)
-
-
-def enlarged(spec: str, maps: Tensor, size: tuple[int, int]) -> Tensor:
-    """(B, H, W): MDA's maps are constant on their patches, others are enlarged smoothly."""
-    if not spec.startswith("mda"):
-        return torch.nn.functional.interpolate(maps[:, None], size, mode="bilinear")[:, 0]
-    grid = (maps.shape[1], maps.shape[2])
-    labels = shifted_labels(size, grid) if parse(spec).config["compat"] == "authors" else grid_labels(size, grid)
-    return maps.flatten(1)[:, labels]
-
-
-def interval(difference: np.ndarray) -> tuple[float, float]:
-    draws = np.random.default_rng(0).choice(difference, (4000, len(difference)))
-    low, high = np.quantile(draws.mean(1), [0.025, 0.975])
-    return float(low), float(high)
-
-
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--checkpoint", type=Path, required=True)
@@ -89,24 +58,24 @@ def main() -> None:
     view = vitrail.load("timm/deit_tiny_patch16_224", given.checkpoint, device=given.device)
     images, target = chosen(view, given.images, given.count)
     print(f"DeiT-tiny, {len(images)} images, {given.device}, torch {torch.__version__}")
-    print(f"| spec | precision | {' | '.join(NAMES)} |\n|---|---|{'---|' * len(NAMES)}", flush=True)
-    table = {}
-    for spec, precision in RUNS:
-        found = vitrail.explain(
+    found = {
+        f"{spec}, {precision}": vitrail.explain(
             view, images, spec, target.classes, batch=given.count, precision=precision, progress=False
         )
-        table[spec, precision] = scores(view, images, target, enlarged(spec, found.maps, view.size))
-        means = " | ".join(f"{x:.3f}" for x in table[spec, precision].mean(0))
-        print(f"| `{spec}` | {precision} | {means} |", flush=True)
-    authors, paper = table["mda(compat=authors)", "fp32"], table["mda", "fp32"]
-    for words, difference in (
-        ("default minus authors", paper - authors),
-        ("bf16 minus fp32", table["mda", "bf16"] - paper),
-        ("tf32 minus fp32", table["mda", "tf32"] - paper),
+        for spec, precision in RUNS
+    }
+    scores = vitrail.evaluate(view, images, found, METRICS)
+    print(scores.table(), flush=True)
+    for one, other in (
+        ("mda, fp32", "mda(compat=authors), fp32"),
+        ("mda, bf16", "mda, fp32"),
+        ("mda, tf32", "mda, fp32"),
     ):
-        for j in (2, 5):
-            low, high = interval(difference[:, j])
-            print(f"{words}, {NAMES[j]}: {difference[:, j].mean():+.4f} ({low:+.4f} to {high:+.4f})")
+        for up, down in (METRICS[:2], METRICS[2:]):
+            gap = paired_bootstrap(*(scores.row(up, name).each - scores.row(down, name).each for name in (one, other)))
+            both = [scores.row(up, name).value - scores.row(down, name).value for name in (one, other)]
+            words = f"{parse(up).id} - {parse(down).id}, {one} {both[0]:.4f} minus {other} {both[1]:.4f}"
+            print(f"{words}: {gap.mean:+.4f} ({gap.low:+.4f} to {gap.high:+.4f})")
 
 
 if __name__ == "__main__":

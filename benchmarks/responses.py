@@ -4,8 +4,8 @@
     python benchmarks/responses.py --model timm/vit_base_patch16_224 [--batch 32]
 
 The roofline is the model's best plain forward throughput, compiled or not, at that token count and precision, in the
-same run. The checkouts, made by whoever runs this, are MDA-Metric-Driven-Attributions-for-ViT and
-Transformer_Input_Sampling; theirs explain one image at a time. Without --checkpoint the weights are random: the number
+same run. The checkouts, made by whoever runs this, are MDA-Metric-Driven-Attributions-for-ViT (with its MAS code) and
+Transformer_Input_Sampling; theirs take one image at a time. Without --checkpoint the weights are random: the number
 of passes does not depend on them, in MDA neither on where insertion stops. Every precision has a process of its own.
 """
 
@@ -20,12 +20,13 @@ from typing import TypeVar
 
 import timm
 import torch
-from mda_authors import authors_mda, authors_tis
+from mda_authors import authors_mas, authors_mda, authors_tis
 from torch import Tensor
 
 import vitrail
+from vitrail.metric import Case, parse
 from vitrail.model import Target, View
-from vitrail.perturb import PixelCanvas, Responder, order_of, ranks_of, roofline
+from vitrail.perturb import roofline
 
 T = TypeVar("T")
 
@@ -58,17 +59,14 @@ def forwards(view: View, images: Tensor, spec: str) -> int:
     return vitrail.explain(view, images, spec, batch=len(images)).forwards
 
 
-def insertion_and_deletion(view: View, images: Tensor, step: int = 224) -> int:
-    """Both curves in steps of pixels, as the metrics ask for them; returns the forward passes."""
-    target = Target(torch.zeros(len(images), dtype=torch.long))
-    ranks = ranks_of(order_of(torch.rand(images[:, 0].flatten(1).shape, device=images.device)))
-    ask = Responder(PixelCanvas(view, images, [torch.zeros_like(images)]), target)
-    steps = -(-ranks.shape[1] // step) + 1
-    which = torch.arange(len(images), device=images.device).repeat_interleave(steps)
-    k = torch.arange(steps, device=images.device).repeat(len(images)) * step
-    ask(which, lambda part: ranks[which[part]] < k[part, None])
-    ask(which, lambda part: ranks[which[part]] >= k[part, None])
-    return 2 * len(which)
+def insertion_and_deletion(view: View, images: Tensor) -> int:
+    """Both metrics, 224 steps of 224 pixels, of maps without ties; returns the forward passes."""
+    before = view.meter.forwards
+    maps = torch.rand(len(images), *images.shape[2:], generator=torch.Generator().manual_seed(0))
+    case = Case(view, images, maps, Target(torch.zeros(len(images), dtype=torch.long)))
+    for spec in ("insertion", "deletion"):
+        parse(spec).measure(case).sum().item()
+    return view.meter.forwards - before
 
 
 def compare(view: View, images: Tensor, repeats: int, theirs: dict[str, float], precision: str) -> None:
@@ -101,7 +99,7 @@ def main() -> None:
     options.add_argument("--batch", type=int, default=32)
     options.add_argument("--repeats", type=int, default=1)
     options.add_argument("--precision", choices=PRECISIONS, help="this one alone, in this process")
-    options.add_argument("--theirs", type=float, nargs=2, help="seconds an image of the authors' MDA and TIS")
+    options.add_argument("--theirs", type=float, nargs=3, help="seconds an image of the authors' MDA, TIS and MAS")
     given = options.parse_args()
     if given.checkpoint is None:
         torch.manual_seed(0)
@@ -116,7 +114,7 @@ def main() -> None:
         images = view.preprocess.batch(sorted(given.images.iterdir())[: given.batch])
     images = images.to(view.device)
     if given.precision is not None:
-        theirs = dict(zip(("mda", "tis"), given.theirs or ()))
+        theirs = dict(zip(("mda", "tis", "insertion + deletion"), given.theirs or ()))
         return compare(view, images, given.repeats, theirs, given.precision)
     print(f"{view.name}, {view.device.type}, batch {len(images)}, torch {torch.__version__}")
     print("| method | precision | s an image | passes an image | roofline, passes/s | share | authors, s | ratio |")
@@ -126,6 +124,7 @@ def main() -> None:
         seconds_of = [
             authors_mda(given.checkouts, given.checkpoint, images[:3]),
             authors_tis(given.checkouts, view.model, images[:3]),
+            authors_mas(given.checkouts, view.model, images[:3]),
         ]
         more = ["--theirs", *map(str, seconds_of)]
     for precision in PRECISIONS if view.device.type == "cuda" else ("fp32",):

@@ -76,7 +76,7 @@ MAY_USE: dict[str, set[str]] = {
     "method": {"errors", "spec", "model", "perturb"},
     "explanation": {"errors", "show", "model", "method"},
     "front": {"errors", "model", "method", "explanation"},
-    "metric": {"errors", "spec", "model", "perturb", "method", "explanation", "front"},
+    "metric": {"errors", "spec", "show", "model", "perturb", "method", "explanation", "front"},
     "bench": {"errors", "spec", "scenes", "show", "model", "perturb", "method", "explanation", "front", "metric"},
 }
 MAY_USE["serve"] = {*MAY_USE}

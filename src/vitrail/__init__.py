@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from vitrail.explanation import Explanation as Explanation
     from vitrail.front import explain as explain
     from vitrail.method import methods as methods
+    from vitrail.metric import Scores as Scores
+    from vitrail.metric import evaluate as evaluate
+    from vitrail.metric import metrics as metrics
     from vitrail.model import Likeness as Likeness
     from vitrail.model import load as load
 
@@ -21,13 +24,27 @@ _HOMES = {
     "Explanation": "explanation",
     "InputError": "errors",
     "Likeness": "model",
+    "Scores": "metric",
+    "evaluate": "metric",
     "explain": "front",
     "load": "model",
     "methods": "method",
+    "metrics": "metric",
 }
-_ROOMS = ("method", "model", "scenes", "show")
+_ROOMS = ("method", "metric", "model", "scenes", "show")
 
-__all__ = ["Explanation", "InputError", "Likeness", "explain", "load", "methods", "scenes"]
+__all__ = [
+    "Explanation",
+    "InputError",
+    "Likeness",
+    "Scores",
+    "evaluate",
+    "explain",
+    "load",
+    "methods",
+    "metrics",
+    "scenes",
+]
 __version__ = "0.1.0"
 
 

@@ -48,13 +48,16 @@ def explain(
     """
     view = load(model)
     sources = sources_of(images)
-    if method == "auto":
-        method = "decompx" if Need.TOKENS in view.offers else "gradcam"
-    method = parse(method)
+    method = parse(chosen(view) if method == "auto" else method)
     method.check(view)
     view, wanted = resolve(view, target, len(sources))
     with view.using(precision, compiled or None):
         return _explain(view, sources, method, wanted, BATCH if batch is None else batch, progress)
+
+
+def chosen(view: View) -> str:
+    """The method for those who name none."""
+    return "decompx" if Need.TOKENS in view.offers else "gradcam"
 
 
 def _explain(
@@ -99,7 +102,7 @@ def _explain(
         model=view.name,
         fingerprint=view.fingerprint(),
         size=done[0].size,
-        images=tuple(_called(source, i) for i, source in enumerate(sources)),
+        images=tuple(called(source, i) for i, source in enumerate(sources)),
         class_names=view.classes,
         seconds=time.perf_counter() - start,
         forwards=view.meter.forwards - forwards,
@@ -138,7 +141,8 @@ def _chunk(view: View, sources: Sequence[Any], method: Method, target: Target | 
     )
 
 
-def _called(source: Any, i: int) -> str:
+def called(source: Any, i: int) -> str:
+    """What image ``i`` is called in results."""
     if isinstance(source, str | Path):
         return Path(source).name
     name = getattr(source, "filename", "")

@@ -1,16 +1,18 @@
-"""Insertion, deletion and MAS against their definitions done slowly, in float64."""
+"""Insertion, deletion and their kin against their definitions done slowly, in float64."""
 
 import copy
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from scipy.stats import spearmanr
 from torch import Tensor
 
 import vitrail
 from oracles import curves as oracle
 from vitrail import InputError, scenes
-from vitrail.metric import Curve, deletion, insertion
+from vitrail.metric import Case, Curve, parse
 from vitrail.model import Target, View
 from vitrail.perturb import baseline
 
@@ -33,43 +35,106 @@ def maps(images: Tensor) -> Tensor:
     return found.upsample()  # signed, and without ties
 
 
-@pytest.mark.parametrize(("metric", "fill"), [(insertion, "rise_blur(11, 5)"), (deletion, "zero_norm")])
-def test_agrees_with_the_definition(view: View, images: Tensor, maps: Tensor, metric, fill: str) -> None:
-    rising = metric is insertion
-    with torch.no_grad():
-        predicted = view.logits(images).argmax(1)
-    forwards = view.meter.forwards
-    found = metric(view, images, maps, predicted, step=STEP)
-    assert view.meter.forwards == forwards + 2 * 7, "seven points an image, and nothing else"
-    fills = baseline(fill).fill(view, images, Target(predicted))
+@pytest.fixture
+def case(view: View, images: Tensor, maps: Tensor) -> Case:
+    return Case(view, images, maps, labels=torch.tensor([3, 4]))
+
+
+def curve(case: Case, spec: str) -> Curve:
+    return parse(spec).curve(case)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("name", "fill"), [("insertion", "rise_blur(11, 5)"), ("deletion", "zero_norm")])
+def test_agrees_with_the_definition(case: Case, name: str, fill: str) -> None:
+    rising = name == "insertion"
+    predicted = case.predicted
+    forwards = case.view.meter.forwards
+    found = curve(case, f"{name}(step={STEP})")
+    assert case.view.meter.forwards == forwards + 2 * 7, "seven points an image, and nothing else"
+    fills = baseline(fill).fill(case.view, case.images, Target(predicted))
+    shares = [oracle.density(case.maps[i].relu(), STEP, rising) for i in range(2)]
     for i in range(2):
-        curve = np.array(oracle.responses(view, images[i], maps[i], fills[i], int(predicted[i]), STEP, rising))
-        shares = oracle.density(maps[i], STEP, rising)
-        np.testing.assert_allclose(found.responses[i], curve, rtol=1e-9)
-        np.testing.assert_allclose(found.density[i], shares, atol=1e-9)
-        assert float(found.area()[i]) == pytest.approx(oracle.area(curve), rel=1e-9)
-        assert float(found.area("mean")[i]) == pytest.approx(curve[1:].mean(), rel=1e-9)
-        np.testing.assert_allclose(found.monotone().responses[i], oracle.monotone(curve, rising), atol=1e-9)
-        np.testing.assert_allclose(found.aligned().responses[i], oracle.aligned(curve, shares, rising), atol=1e-9)
+        responses = np.array(
+            oracle.responses(case.view, case.images[i], case.maps[i], fills[i], int(predicted[i]), STEP, rising)
+        )
+        np.testing.assert_allclose(found.responses[i], responses, rtol=1e-9)
+        np.testing.assert_allclose(found.density[i], shares[i], atol=1e-6)
+        assert float(found.area()[i]) == pytest.approx(oracle.area(responses), rel=1e-9)
+        assert float(found.area("mean")[i]) == pytest.approx(responses[1:].mean(), rel=1e-9)
+        assert float(found.area("integral")[i]) == pytest.approx(oracle.area(responses), rel=1e-9)
+        np.testing.assert_allclose(found.monotone().responses[i], oracle.monotone(responses, rising), atol=1e-9)
+        np.testing.assert_allclose(
+            found.aligned().responses[i], oracle.aligned(responses, shares[i], rising), atol=1e-6
+        )
+        spec = f"monotonicity(way={name}, baseline={fill}, step={STEP})"
+        rank = spearmanr(responses, range(7)).statistic * (1 if rising else -1)
+        assert float(parse(spec).measure(case)[i]) == pytest.approx(rank, abs=1e-9)
+
+
+def test_one_pass_serves_many_metrics(case: Case) -> None:
+    _ = case.logits
+    before = case.view.meter.forwards
+    both = [f"{name}(baseline=zero_norm, step={STEP})" for name in ("insertion", "deletion")]
+    also = [f"mas_{spec}" for spec in both] + [spec.replace("(", "_aopc(") for spec in both]
+    also += [f"monotonicity(baseline=zero_norm, step={STEP}, way={way})" for way in ("insertion", "deletion")]
+    also += [f"{name}_accuracy(baseline=zero_norm, step={STEP})" for name in ("insertion", "deletion")]
+    also += [f"insertion(baseline=zero_norm, step={STEP}, target=label, score=logit, area=mean, monotone=True)"]
+    for spec in both + also:
+        assert torch.isfinite(parse(spec).measure(case)).all(), spec
+    assert case.view.meter.forwards - before == 2 * 2 * 7, "two curves of seven points for two images"
+
+
+def test_signs_order_the_pixels(case: Case) -> None:
+    fine, turned = (Case(case.view, case.images, sign * case.maps) for sign in (1, -1))
+    absolute = f"deletion(step={STEP}, sign=absolute)"
+    assert torch.allclose(curve(fine, absolute).responses, curve(turned, absolute).responses)
+    plain = f"deletion(step={STEP})"
+    assert not torch.allclose(curve(fine, plain).responses, curve(turned, plain).responses)
+
+
+def test_insertion_is_deletion_of_the_turned_map(case: Case) -> None:
+    """Deleting from the lowest point on visits the pictures of insertion, backwards."""
+    maps = torch.rand(2, 144, 144, generator=torch.Generator().manual_seed(0)).double()  # no two points are equal
+    case, turned = (Case(case.view, case.images, sign * maps) for sign in (1, -1))
+    for fill in ("zero_norm", "rise_blur", "black_pixel"):
+        one = curve(case, f"insertion(baseline={fill}, step={STEP})").responses
+        other = curve(turned, f"deletion(baseline={fill}, step={STEP})").responses
+        torch.testing.assert_close(one, other.flip(1))
+
+
+@pytest.mark.parametrize("spec", ["insertion", "deletion", "positive_perturbation", "comprehensiveness", "lodds"])
+def test_only_the_order_matters(case: Case, spec: str) -> None:
+    stretched = Case(case.view, case.images, case.maps.sinh() * 3 + 1, labels=case.labels)
+    spec = f"{spec}(step={STEP})" if spec in ("insertion", "deletion") else spec
+    # Patches are ordered by the mean of their pixels, so these maps are made of patches.
+    small = [torch.nn.functional.avg_pool2d(x.maps[:, None], 12)[:, 0] for x in (case, stretched)]
+    cases = [Case(case.view, case.images, m, labels=case.labels) for m in (small[0], small[0].sinh() * 3 + 1)]
+    for one, other in ((case, stretched),) if "(" in spec else (cases,):
+        torch.testing.assert_close(parse(spec).measure(one), parse(spec).measure(other))
 
 
 def test_the_ends_are_the_fill_and_the_image(images: Tensor, maps: Tensor) -> None:
-    found = insertion("demo", images.float(), maps, baseline="zero_norm", step=144 * 144)
-    logits = vitrail.explain("demo", images.float(), "random").logits
+    case = Case(vitrail.load("demo"), images.float(), maps)
+    found = curve(case, f"insertion(baseline=zero_norm, step={144 * 144})")
     assert found.fractions.tolist() == [0, 1]
-    torch.testing.assert_close(found.responses[:, 1].float(), logits.softmax(1).amax(1), rtol=1e-4, atol=1e-6)
-    gone = deletion("demo", images.float(), maps, step=144 * 144)
+    torch.testing.assert_close(found.responses[:, 1], case.logits.double().softmax(1).amax(1), rtol=1e-4, atol=1e-6)
+    gone = curve(case, f"deletion(step={144 * 144})")
     torch.testing.assert_close(gone.responses.flip(1), found.responses, rtol=1e-4, atol=1e-6)
+    assert found.pictures is not None
+    assert torch.equal(found.pictures(1), case.images)
+    assert not found.pictures(0).any()
 
 
 def test_a_good_map_beats_its_opposite(images: Tensor, maps: Tensor) -> None:
-    assert (insertion("demo", images.float(), maps, step=STEP).area() > 0.5).all()
-    better = deletion("demo", images.float(), maps, step=STEP).area()
-    assert (better < deletion("demo", images.float(), -maps, step=STEP).area()).all()
+    good, bad = (Case(vitrail.load("demo"), images.float(), sign * maps) for sign in (1, -1))
+    for spec in (f"insertion(step={STEP}, baseline=zero_norm)", f"deletion(step={STEP})"):
+        metric = parse(spec)
+        better = metric.measure(good) > metric.measure(bad)
+        assert (better == metric.higher_is_better).all(), spec
 
 
-def test_a_step_that_does_not_divide_the_pixels(images: Tensor, maps: Tensor) -> None:
-    found = insertion("demo", images[:1].float(), maps[:1], step=15000)
+def test_a_step_that_does_not_divide_the_pixels(case: Case) -> None:
+    found = curve(case, "insertion(step=15000)")
     assert found.fractions.tolist() == pytest.approx([0, 15000 / 20736, 1])
     flat = Curve(found.fractions, torch.full((1, 3), 0.25), found.density, rising=True)
     assert flat.area() == pytest.approx(0.25), "points need not be evenly spaced"
@@ -82,12 +147,61 @@ def test_no_way_between_the_ends_is_a_straight_line(rising: bool) -> None:
     flat = Curve(fractions, torch.full((1, 5), 0.3).double(), line[None], rising)
     assert torch.equal(flat.monotone().responses[0], line)
     assert torch.isfinite(flat.aligned().responses).all()
+    assert flat.area() == pytest.approx(0.3)
 
 
-def test_mistakes_get_a_sentence(images: Tensor, maps: Tensor) -> None:
-    with pytest.raises(InputError, match=r"one map of 144 x 144 an image.*Explanation\.upsample"):
-        insertion("demo", images.float(), maps[:, :12, :12])
-    with pytest.raises(InputError, match="1 pixel or more"):
-        deletion("demo", images.float(), maps, step=0)
-    with pytest.raises(InputError, match="no baseline called"):
-        deletion("demo", images.float(), maps, baseline="blakc")
+def test_magnitudes_that_follow_the_answers_pay_no_penalty() -> None:
+    fractions = torch.linspace(0, 1, 6).double()
+    rise = torch.tensor([[0.1, 0.4, 0.7, 0.8, 0.85, 0.9]], dtype=torch.float64)
+    aligned = Curve(fractions, rise, (rise - 0.1) / 0.8, rising=True)
+    assert aligned.penalty().max() < 1e-12
+    torch.testing.assert_close(aligned.aligned().area(), aligned.monotone().area())
+
+
+@pytest.mark.parametrize("lowest", [False, True])
+def test_perturbation_paints_tenths_black(case: Case, lowest: bool) -> None:
+    """Chefer's test, done by hand for one image."""
+    found = curve(case, "negative_perturbation" if lowest else "positive_perturbation")
+    order = (case.maps[0] if lowest else -case.maps[0]).flatten().argsort(stable=True)
+    black = baseline("black_pixel").fill(case.view, case.images, case.target)[0]
+    hits = []
+    for tenth in range(1, 10):
+        picture = case.images[0].clone().flatten(1)
+        gone = order[: 20736 * tenth // 10]
+        picture[:, gone] = black.flatten(1)[:, gone]
+        with torch.no_grad():
+            hits.append(float(case.view.logits(picture.view(1, 3, 144, 144)).argmax() == 3))
+    assert found.responses[0].tolist() == hits
+    area = (sum(hits) - hits[0] / 2 - hits[-1] / 2) / 8
+    assert float(found.area()[0]) == pytest.approx(area)
+
+
+@pytest.mark.parametrize("flat", [0.0, 1.0, -2.0])
+@pytest.mark.parametrize("spec", ["insertion(step=6000)", "mas_deletion(step=6000)", "monotonicity(step=6000)"])
+def test_maps_that_say_nothing_have_a_value(case: Case, spec: str, flat: float) -> None:
+    constant = Case(case.view, case.images, torch.full((2, 3, 3), flat))
+    assert torch.isfinite(parse(spec).measure(constant)).all()
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("insertion(step=0)", "1 pixel or more"),
+        ("deletion(baseline=blakc)", "no baseline called"),
+        ("positive_perturbation(shares=(0.5, 1.5))", "between 0 and 1"),
+    ],
+)
+def test_mistakes_get_a_sentence(case: Case, spec: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse(spec).measure(case)
+
+
+def test_labels_must_be_there(view: View, images: Tensor, maps: Tensor) -> None:
+    with pytest.raises(InputError, match="give them as labels"):
+        parse("positive_perturbation").measure(Case(view, images, maps))
+
+
+@pytest.mark.parametrize("wrong", [torch.zeros(3, 4, 4), torch.zeros(2, 4), torch.full((2, 4, 4), torch.nan)])
+def test_maps_must_fit(view: View, images: Tensor, wrong: Any) -> None:
+    with pytest.raises(InputError, match=r"one map an image|finite"):
+        Case(view, images, wrong)

@@ -8,19 +8,23 @@ from typing import Annotated
 import tyro
 
 from vitrail.cli.demo import Demo
+from vitrail.cli.evaluate import Evaluate
 from vitrail.cli.explain import Explain
 from vitrail.cli.methods import Methods
+from vitrail.cli.metrics import Metrics
 from vitrail.errors import InputError
 
 __all__ = ["main"]
 
 Verb = (
     Annotated[Explain, tyro.conf.subcommand("explain")]
+    | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Methods, tyro.conf.subcommand("methods")]
+    | Annotated[Metrics, tyro.conf.subcommand("metrics")]
     | Annotated[Demo, tyro.conf.subcommand("demo")]
 )
 
-LISTS = ("--method", "--classes")
+LISTS = ("--method", "--metric", "--classes")
 """Flags that may be repeated: ``--method ig --method rollout`` means ``--method ig rollout``."""
 
 
@@ -46,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def merged(argv: list[str]) -> list[str]:
-    """Gather the values of repeated list flags at the end; picture files behind ``--method`` are pictures still."""
+    """Gather the values of repeated list flags at the end; picture files behind specs are pictures still."""
     plain: list[str] = []
     gathered: dict[str, list[str]] = {}
     current: str | None = None
@@ -57,6 +61,6 @@ def merged(argv: list[str]) -> list[str]:
             if current is not None:
                 gathered.setdefault(current, []).extend([value] if equals else [])
                 continue
-        is_picture = current == "--method" and not word.isidentifier() and Path(word).exists()
+        is_picture = current in ("--method", "--metric") and not word.isidentifier() and Path(word).exists()
         (plain if current is None or is_picture else gathered[current]).append(word)
     return plain + [word for name, values in gathered.items() for word in (name, *values)]

@@ -3,73 +3,48 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
-import tyro
-
-from vitrail.cli.options import Device, Quiet, say, watched
+from vitrail.cli.options import Looking, say
 
 if TYPE_CHECKING:
     from vitrail.explanation import Explanation
 
 
-@dataclass(frozen=True)
-class Explain:
+@dataclass(frozen=True, kw_only=True)
+class Explain(Looking):
     """Explain why a model labels pictures as it does.
 
     Example: vitrail explain cat.jpg --model timm/vit_base_patch16_224 --method decompx gradcam --out out
     """
 
-    images: Annotated[tuple[str, ...], tyro.conf.Positional]
-    """Picture files or folders of pictures."""
-    model: str = "demo"
-    """demo, timm/NAME (or NAME), torchvision/NAME, hf/REPOSITORY or open_clip/ARCHITECTURE."""
-    checkpoint: Path | None = None
-    """A file with the model's weights; otherwise the published ones are fetched."""
     method: tuple[str, ...] = ("auto",)
     """One or more methods, such as genatt or "ig(steps=20)"; see: vitrail methods."""
     target: str = "predicted"
     """What to explain: predicted, a class number, a class name, or (open_clip) any text."""
-    classes: tuple[str, ...] = ()
-    """Class names; for open_clip the texts to choose between."""
-    size: tuple[int, int] | None = None
-    """Input height and width, where the model's own is not wanted."""
     out: Path = Path("vitrail-out")
     """Where to write the sheet and the maps."""
-    batch: int | None = None
-    """Images at a time (16 by default; fewer are taken when memory runs out)."""
-    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
-    """Arithmetic of the model's passes."""
-    compiled: bool = False
-    """Compile a transformer's blocks first; pays for methods with many thousand passes."""
-    device: Device = None
-    quiet: Quiet = False
 
     def run(self) -> None:
         """Explain, write, and say where."""
         from vitrail import explain
         from vitrail.explanation import check_writable, sheet_of, write_whole
         from vitrail.method import parse
-        from vitrail.model import load, sources_of
+        from vitrail.model import sources_of
 
         for spec in self.method:
             if spec != "auto":
                 parse(spec)  # a typo should be told before a model is loaded
         check_writable(self.out)
         sources = sources_of(list(self.images))
-        view = load(
-            self.model, self.checkpoint, classes=self.classes or None, size=self.size, device=self.device or None
-        )
+        view = self.view()
         found = [
             explain(
                 view,
                 sources,
                 spec,
                 self.target,
-                batch=self.batch,
-                precision=self.precision,
-                compiled=self.compiled,
-                progress=watched(self.quiet),
+                **self.how(),
             )
             for spec in self.method
         ]

@@ -3,7 +3,7 @@
 from vitrail.method.alti import ALTI
 from vitrail.method.atman import AtMan
 from vitrail.method.attention import AttIxG, GenAtt, GradRollout, RawAttention, Rollout
-from vitrail.method.base import METHODS, Batch, Method, describe, methods, register
+from vitrail.method.base import METHODS, Batch, Method, checksum, describe, methods, register
 from vitrail.method.biattn import BiAttnHeads, BiAttnTokens
 from vitrail.method.cam import AttCAM, GradCAM, GradCAMPlusPlus, HiResCAM, LayerCAM, XGradCAM, XGradCAMPlus
 from vitrail.method.cam_scores import AblationCAM, EigenCAM, ScoreCAM
@@ -92,6 +92,7 @@ __all__ = [
     "ViTCX",
     "XGradCAM",
     "XGradCAMPlus",
+    "checksum",
     "describe",
     "methods",
     "parse",

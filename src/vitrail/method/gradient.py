@@ -139,6 +139,9 @@ class SmoothGrad(Method):
     def shape(self, view: View, size: tuple[int, int]) -> tuple[int, int]:
         return self.base.shape(view, size)
 
+    def enlarge(self, maps: Tensor, size: tuple[int, int]) -> Tensor:
+        return self.base.enlarge(maps, size)
+
     def maps(self, view: View, batch: Batch) -> Tensor:
         batch.given_or_predicted(view)
         flat = batch.images.flatten(1)

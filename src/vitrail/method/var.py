@@ -54,6 +54,9 @@ class VAR(Method):
     def shape(self, view: View, size: tuple[int, int]) -> tuple[int, int]:
         return self.base.shape(view, size)
 
+    def enlarge(self, maps: Tensor, size: tuple[int, int]) -> Tensor:
+        return self.base.enlarge(maps, size)
+
     def maps(self, view: View, batch: Batch) -> Tensor:
         with view.remembering():
             heats = [self.base.maps(view, batch)]  # it also tells the clean logits, from which the rivals are chosen

@@ -1,10 +1,24 @@
 """Ways to judge a map: what the model answers along it, where it lies, how spread out and how steady it is."""
 
-from vitrail.metric import curve, masked, regions, tokens
+from vitrail.metric import (  # each enters its metrics in the registry
+    curve,
+    grid,
+    information,
+    irof,
+    masked,
+    randomisation,
+    regions,
+    road,
+    segmentation,
+    sensitivity,
+    subsets,
+    tokens,
+)
 from vitrail.metric.base import METRICS, Metric, describe, metrics, parse, register
-from vitrail.metric.case import Case, Path
+from vitrail.metric.case import Case, Path, Pool
 from vitrail.metric.complexity import complexity, sparseness
 from vitrail.metric.curve import Curve, CurveMetric
+from vitrail.metric.judge import evaluate, score
 from vitrail.metric.localisation import (
     average_precision,
     energy_pointing_game,
@@ -14,6 +28,7 @@ from vitrail.metric.localisation import (
     relevance_rank,
 )
 from vitrail.metric.presets import PRESETS, Preset, expand
+from vitrail.metric.scores import Score, Scores
 
 __all__ = [
     "METRICS",
@@ -23,22 +38,35 @@ __all__ = [
     "CurveMetric",
     "Metric",
     "Path",
+    "Pool",
     "Preset",
+    "Score",
+    "Scores",
     "average_precision",
     "complexity",
     "curve",
     "describe",
     "energy_pointing_game",
+    "evaluate",
     "expand",
+    "grid",
+    "information",
+    "irof",
     "masked",
     "metrics",
     "parse",
     "pointing_game",
+    "randomisation",
     "region_attribution",
     "region_overlap",
     "regions",
     "register",
     "relevance_rank",
+    "road",
+    "score",
+    "segmentation",
+    "sensitivity",
     "sparseness",
+    "subsets",
     "tokens",
 ]

@@ -31,6 +31,8 @@ class Metric(Configured, ABC):
     paper: ClassVar[str]
     higher_is_better: ClassVar[bool]
     needs: ClassVar[frozenset[Needs]]
+    uses_others: ClassVar[bool] = False
+    """Whether it sets other pictures beside those of the case."""
 
     @abstractmethod
     def measure(self, case: Case) -> Tensor:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, TypeVar, cast
 
 import torch
@@ -10,7 +11,7 @@ from torch.nn import functional as F
 
 from vitrail.errors import InputError
 from vitrail.method import Batch, Method
-from vitrail.model import Target, View, full
+from vitrail.model import Target, View, full, in_parts
 from vitrail.perturb import Baseline, Canvas, PixelCanvas, RemovalCanvas, Responder, order_of, ranks_of
 
 Sign = Literal["signed", "positive", "absolute"]
@@ -107,7 +108,7 @@ class Case:
         masks: (B, H, W): 1 on the object, 0 beside it, -1 where it does not count.
         labels: (B,) the true classes.
         method: What made the maps.
-        others: (M, 3, H, W) pictures to set beside these, for grids.
+        others: Pictures to set beside these, for grids; these themselves by default.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class Case:
         masks: Tensor | None = None,
         labels: Tensor | None = None,
         method: Method | None = None,
-        others: Tensor | None = None,
+        others: "Pool | Tensor | None" = None,
     ) -> None:
         self.view, self.method = view, method
         self.images = images.to(view.device, view.dtype)
@@ -131,7 +132,7 @@ class Case:
             raise InputError("maps must be finite, but some hold NaN or infinite values")
         self.masks = None if masks is None else masks.to(view.device)
         self.labels = None if labels is None else labels.to(view.device)
-        self.others = None if others is None else others.to(view.device, view.dtype)
+        self.others = others if isinstance(others, Pool) else Pool(view, self.images if others is None else others)
         self._target = None if target is None else target.to(view.device)
         self._kept: dict[Any, Any] = {}
 
@@ -184,17 +185,16 @@ class Case:
     @property
     def logits(self) -> Tensor:
         """(B, classes) of the images themselves."""
-
-        def ask() -> Tensor:
-            with torch.no_grad():
-                return full(self.view.logits(self.images))
-
-        return self.once("logits", ask)
+        return self.once("logits", lambda: logits_of(self.view, self.images))
 
     @property
     def predicted(self) -> Tensor:
         """(B,) the classes predicted for the images."""
-        return self.logits.argmax(1)
+        return self.once("predicted", self._predict)
+
+    def _predict(self) -> Tensor:
+        with self.view.still():  # not in inference mode, whose tensors no gradient can use
+            return self.logits.argmax(1)
 
     @property
     def target(self) -> Target:
@@ -299,20 +299,52 @@ class Case:
             pixels = path.hidden is not None
             heat = self.heat(path.sign, path.enlarge).flatten(1) if pixels else self.cells(path.sign)
             order = order_of(-heat if path.lowest_first else heat)
-            return heat, order, ranks_of(order)
+            return heat, order, ranks_of(order).int()  # half the memory to read at every point
 
         return self.once(key, make)
 
     # -------------------------------------------------------------------------------------------------- the method
 
-    def explain(self, images: Tensor, target: Target | None = None, view: View | None = None) -> Tensor:
-        """(B, rows, columns) float32: other images, or another model, explained as these were."""
-        if self.method is None:
+    def explain(
+        self, images: Tensor, target: Target | None = None, view: View | None = None, method: Method | None = None
+    ) -> Tensor:
+        """(B, rows, columns) float32: other images, or another model, explained as these were.
+
+        Args:
+            images: (B, 3, H, W) model inputs.
+            target: What to explain, as of the case's images by default.
+            view: The model, the case's by default.
+            method: The method, the case's by default.
+        """
+        method, view = method or self.method, view or self.view
+        if method is None:
             raise InputError("the method that made the maps is needed; give a spec or an Explanation, not maps alone")
-        batch = Batch(images, self.target if target is None else target)
-        view = view or self.view
         with view.still():
-            return self.method.maps(view, batch).detach().float()
+            return method.maps(view, Batch(images, self.target if target is None else target)).detach().float()
+
+
+class Pool:
+    """Pictures that can be set beside others, and the model's answers to them, asked for once.
+
+    Args:
+        view: The model.
+        images: (M, 3, H, W) model inputs.
+    """
+
+    def __init__(self, view: View, images: Tensor) -> None:
+        self.view, self.images = view, images.to(view.device, view.dtype)
+
+    @cached_property
+    def logits(self) -> Tensor:
+        """(M, classes)."""
+        return logits_of(self.view, self.images)
+
+
+def logits_of(view: View, images: Tensor, together: int = 64) -> Tensor:
+    """(M, 3, H, W) -> (M, classes), some at a time."""
+    with view.still(), torch.no_grad():
+        parts = in_parts(len(images), together, lambda part: full(view.logits(images[part])))
+        return torch.cat([found for _, found in parts])
 
 
 class _Reader(Responder):

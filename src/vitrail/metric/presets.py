@@ -1,5 +1,6 @@
 """The published conventions by name: which metrics a paper reports, and exactly how."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vitrail.errors import InputError
@@ -126,14 +127,14 @@ PRESETS: dict[str, Preset] = {
     ),
     "xrai": Preset(
         "Kapishnikov et al. 2019",
-        ("aic(aggregate=median)", "sic(aggregate=median)"),
+        ("aic(aggregate=median, sign=absolute)", "sic(aggregate=median, sign=absolute)"),
         "predicted",
         "Images below a confidence of 0.8, or that blurring does not change, do not count.",
     ),
 }
 
 
-def expand(metrics: "str | Metric | tuple[str | Metric, ...] | list[str | Metric]") -> list[Metric]:
+def expand(metrics: str | Metric | Sequence[str | Metric]) -> list[Metric]:
     """Metrics from spec strings and names of presets, each once.
 
     Example:

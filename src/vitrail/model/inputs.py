@@ -43,17 +43,24 @@ class Preprocess:
         """The part of a picture that the model sees, at the model's size; a model input is turned back into one."""
         if isinstance(source, Tensor) and source.is_floating_point():
             return self.restore(source)
-        picture = pictures.read(source)
+        return self._framed(pictures.read(source), InterpolationMode(self.interpolation))
+
+    def mask(self, mask: Tensor) -> Tensor:
+        """A (height, width) mask of a whole picture -> (H, W) of what the model sees of it; no value is mixed."""
+        picture = Image.fromarray((mask.cpu().to(torch.int16) + 128).to(torch.uint8).numpy())
+        framed = np.array(self._framed(picture, InterpolationMode.NEAREST))
+        return (torch.from_numpy(framed).to(torch.int16) - 128).to(mask.dtype)
+
+    def _framed(self, picture: Image.Image, how: InterpolationMode) -> Image.Image:
         if self.squash:
-            squashed: Image.Image = tf.resize(picture, list(self.size), InterpolationMode(self.interpolation))
+            squashed: Image.Image = tf.resize(picture, list(self.size), how)
             return squashed
         scale = max(math.floor(s / self.crop + 1e-6) / p for s, p in zip(self.size, (picture.height, picture.width)))
         # The side that fits exactly is rounded, the longer one cut off: as torchvision's Resize does.
         resized = [
             max(int(side * scale + 1e-6), wanted) for side, wanted in zip((picture.height, picture.width), self.size)
         ]
-        picture = tf.resize(picture, resized, InterpolationMode(self.interpolation))
-        cropped: Image.Image = tf.center_crop(picture, list(self.size))
+        cropped: Image.Image = tf.center_crop(tf.resize(picture, resized, how), list(self.size))
         return cropped
 
     def tensor(self, source: Any) -> Tensor:

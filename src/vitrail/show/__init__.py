@@ -1,6 +1,20 @@
-"""Pictures of explanations: overlays, comparison sheets, strips of maps."""
+"""Pictures of explanations: overlays, comparison sheets, strips of maps, curves."""
 
+from vitrail.show.curves import Line, mean_curves, response_curve
 from vitrail.show.heat import Scale, colourise, overlay, scale, upsample
 from vitrail.show.sheet import Cell, Row, sheet, strip
 
-__all__ = ["Cell", "Row", "Scale", "colourise", "overlay", "scale", "sheet", "strip", "upsample"]
+__all__ = [
+    "Cell",
+    "Line",
+    "Row",
+    "Scale",
+    "colourise",
+    "mean_curves",
+    "overlay",
+    "response_curve",
+    "scale",
+    "sheet",
+    "strip",
+    "upsample",
+]

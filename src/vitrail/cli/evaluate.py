@@ -1,0 +1,118 @@
+"""``vitrail evaluate``: pictures and methods in, a table of scores out."""
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vitrail.cli.explain import folder_name
+from vitrail.cli.options import Looking, say
+from vitrail.errors import InputError
+
+if TYPE_CHECKING:
+    from vitrail.metric import Scores
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluate(Looking):
+    """Judge how well methods explain a model on pictures.
+
+    Example: vitrail evaluate photos --model timm/vit_base_patch16_224 --method tis genatt --metric mda --out out
+    """
+
+    method: tuple[str, ...] = ("auto",)
+    """One or more methods, such as genatt or "ig(steps=20)"; see: vitrail methods."""
+    metric: tuple[str, ...] = ("insertion", "deletion")
+    """One or more metrics, such as "insertion(step=448)", or presets such as rise, tis, mda; see: vitrail metrics."""
+    target: str = "predicted"
+    """What to explain: predicted, label (of the labels file), a class number or name, or (open_clip) any text."""
+    labels: Path | None = None
+    """A CSV file with the columns file and class (number or name), and, for boxes, boxes ("x0 y0 x1 y1; ...")."""
+    masks: Path | None = None
+    """A folder with one PNG a picture, of the same name and size: 1 (or white) the object, 0 the rest, 255 left out."""
+    out: Path = Path("vitrail-scores")
+    """Where to write scores.parquet, scores.md and the curves."""
+
+    def run(self) -> None:
+        """Evaluate, write, and print the table."""
+        from vitrail import evaluate
+        from vitrail.explanation import check_writable, write_whole
+        from vitrail.metric import expand
+        from vitrail.model import sources_of
+
+        expand(self.metric)  # a typo should be told before a model is loaded
+        check_writable(self.out)
+        sources = [Path(source) for source in sources_of(list(self.images))]
+        known = self._known(sources)
+        view = self.view()
+        target: Any = self.target
+        if target == "label":
+            if "labels" not in known:
+                raise InputError("--target label needs --labels FILE.csv")
+            target = known["labels"]
+        found = evaluate(view, sources, self.method, self.metric, target=target, **known, **self.how())
+        found.to_parquet(self.out / "scores.parquet")
+        text = f"# {found.model}, {len(found.images)} pictures\n\n{found.table()}\n"
+        write_whole(self.out / "scores.md", lambda file: file.write(text.encode()))
+        for row in {row.metric: row for row in found.rows if row.curve is not None}.values():
+            found.draw(row.metric, self.out / "curves" / f"{folder_name(row.metric)}.png")
+        if not self.quiet:
+            _report(found)
+        say(f"scores: {self.out / 'scores.parquet'}, {self.out / 'scores.md'}", self.quiet)
+
+    def _known(self, sources: list[Path]) -> dict[str, Any]:
+        """What is known of the pictures: classes, boxes, masks."""
+        known: dict[str, Any] = {}
+        if self.labels is not None:
+            table = read_labels(self.labels)
+            missing = [source.name for source in sources if source.name not in table]
+            if missing:
+                raise InputError(f"{self.labels} says nothing of {missing[0]} ({len(missing)} pictures in all)")
+            rows = [table[source.name] for source in sources]
+            known["labels"] = [int(row["class"]) if row["class"].isdecimal() else row["class"] for row in rows]
+            if self.masks is None and all("boxes" in row for row in rows):
+                known["boxes"] = [read_boxes(row["boxes"], self.labels) for row in rows]
+        if self.masks is not None:
+            files = [self.masks / f"{source.stem}.png" for source in sources]
+            absent = [file for file in files if not file.is_file()]
+            if absent:
+                raise InputError(f"there is no mask {absent[0]} ({len(absent)} of {len(files)} are missing)")
+            known["masks"] = files
+        return known
+
+
+def read_labels(path: Path) -> dict[str, dict[str, str]]:
+    """The lines of a CSV file by the name of the picture."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path} cannot be read as CSV ({error})") from error
+    if not rows or not {"file", "class"} <= rows[0].keys():
+        raise InputError(f"{path} must have a first line with the columns file and class, and a line a picture")
+    return {Path(row["file"]).name: row for row in rows}
+
+
+def read_boxes(text: str, path: Path) -> list[tuple[float, ...]]:
+    """``"1 2 30 40; 5 6 7 8"`` -> two boxes."""
+    try:
+        boxes = [tuple(map(float, box.split())) for box in text.split(";") if box.strip()]
+    except ValueError as error:
+        raise InputError(f"{path} has boxes that cannot be read: {text!r}; write x0 y0 x1 y1; ...") from error
+    if any(len(box) != 4 for box in boxes):
+        raise InputError(f"{path} has a box without four numbers: {text!r}; write x0 y0 x1 y1; ...")
+    return boxes
+
+
+def _report(found: "Scores") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("metric", "method", "score", "95 % interval", "images", title=found.model)
+    for metric in found.metrics:
+        for method in found.methods:
+            row = found.row(metric, method)
+            arrow = "↑" if row.higher_is_better else "↓"
+            counted = f"{row.counted} ({row.skipped} skipped)" if row.skipped else str(row.counted)
+            table.add_row(f"{metric} {arrow}", method, f"{row.value:.4f}", f"{row.low:.4f} to {row.high:.4f}", counted)
+    Console().print(table)

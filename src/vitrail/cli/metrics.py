@@ -1,0 +1,42 @@
+"""``vitrail metrics``: ways to judge."""
+
+import json
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from vitrail.errors import InputError
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """List the metrics: family, which way is better, what must be given, which papers' presets have them."""
+
+    pattern: Annotated[str, tyro.conf.Positional] = "*"
+    """Show only ids that match, for example "*aopc"."""
+    json: bool = False
+    """Print a JSON list instead of a table."""
+
+    def run(self) -> None:
+        """Print the table, or the JSON list."""
+        from vitrail.metric import describe, metrics
+
+        found = [describe(name) for name in metrics(self.pattern)]
+        if self.json:
+            print(json.dumps(found, indent=1))
+            return
+        if not found:
+            raise InputError(f"no metric matches {self.pattern!r}; see all with: vitrail metrics")
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table()
+        for heading in ("metric", "family", "better", "needs", "presets", "paper", "parameters"):
+            table.add_column(heading, overflow="fold", no_wrap=heading == "metric")
+        for one in sorted(found, key=lambda one: (one["family"], one["id"])):
+            parameters = ", ".join(f"{key}={value}" for key, value in one["params"].items())
+            better = "higher" if one["higher_is_better"] else "lower"
+            lists = (", ".join(one[key]) for key in ("needs", "presets"))
+            table.add_row(one["id"], one["family"], better, *lists, one["paper"], parameters)
+        Console().print(table)

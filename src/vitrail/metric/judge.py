@@ -1,0 +1,242 @@
+"""The front door of judging: `evaluate`."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from vitrail.errors import InputError
+from vitrail.explanation import Explanation, versions
+from vitrail.front import called, chosen, explain
+from vitrail.method import Method, parse
+from vitrail.metric.base import Metric
+from vitrail.metric.case import Case, Pool
+from vitrail.metric.curve import Curve, CurveMetric, joined
+from vitrail.metric.presets import expand
+from vitrail.metric.scores import Score, Scores
+from vitrail.metric.statistics import bootstrap, interval
+from vitrail.metric.truth import check_truth, is_input, masks_of
+from vitrail.model import Precision, Target, TargetLike, View, load, pictures, resolve, sources_of
+
+BATCH = 16
+
+DEFAULT = ("insertion", "deletion", "mas_insertion", "mas_deletion", "sparseness")
+
+OTHERS = 64
+"""How many of the pictures, evenly spread, are at hand to be set beside the others in grids."""
+
+
+def evaluate(
+    model: str | nn.Module | View,
+    images: Any,
+    explanation: Any,
+    metrics: str | Metric | Sequence[str | Metric] = DEFAULT,
+    *,
+    masks: Any = None,
+    boxes: Any = None,
+    labels: TargetLike = None,
+    target: TargetLike = None,
+    batch: int | None = None,
+    precision: Precision | None = None,
+    compiled: bool = False,
+    progress: bool = False,
+) -> Scores:
+    """Judge explanations.
+
+    Args:
+        model: A name, a module or a view: see `vitrail.load`.
+        images: Paths, folders, PIL images, uint8 arrays, or model inputs as float tensors; alone or in a list.
+        explanation: A method's spec (``"tis"``), a method, an `Explanation` of these images or (images, rows, columns)
+            maps; or several, in a list or by name in a dict.
+        metrics: Specs (``"insertion(step=448)"``), metrics, or names of presets (``"mda"``).
+        masks: Where the object is: one mask an image, of the picture's size (of the input's, where images are model
+            inputs). True or 1 is the object, 0 the rest, -1 what does not count.
+        boxes: Instead of masks: a list of (x0, y0, x1, y1) for each image, in the picture's pixels.
+        labels: The true classes, by number or name.
+        target: What to explain, where a method is given: see `vitrail.explain`.
+        batch: Images at a time.
+        precision: ``fp32``, ``tf32``, ``bf16`` or ``fp16``; the view's own by default.
+        compiled: Compile a transformer's blocks.
+        progress: Show a progress bar.
+
+    Example:
+        >>> from vitrail import scenes
+        >>> scene = scenes.make(7, classes=["whale"])
+        >>> found = evaluate("demo", scene.pil, ["decompx", "random"], "deletion(step=2592)")
+        >>> found.row("deletion", "decompx").value < found.row("deletion", "random").value
+        True
+    """
+    view = load(model)
+    wanted = expand(metrics)
+    sources = sources_of(images)
+    view, aim = resolve(view, target, len(sources))
+    subjects = [_Subject.of(name, given, view, len(sources)) for name, given in _named(explanation)]
+    if len({subject.name for subject in subjects}) < len(subjects):
+        raise InputError("two explanations have the same name; name them in a dict")
+    for subject in subjects:
+        if subject.explanation is not None and subject.explanation.classes is None and aim is None:
+            raise InputError(f"{subject.name} explains a function of the logits; give it as target= again")
+    check_truth(masks, boxes, len(sources))
+    truth = None if labels is None else resolve(view, labels, len(sources))[1]
+    _check_needs(wanted, subjects, masks is not None or boxes is not None, truth is not None)
+    with view.using(precision, compiled or None):
+        return _evaluate(view, sources, subjects, wanted, aim, truth, (masks, boxes), batch or BATCH, progress)
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """What is judged: maps, or a method that makes them."""
+
+    name: str
+    method: Method | None
+    explanation: Explanation | None = None
+    maps: Tensor | None = None
+
+    @classmethod
+    def of(cls, name: str | None, given: Any, view: View, images: int) -> "_Subject":
+        if isinstance(given, str | Method):
+            method = parse(chosen(view) if given == "auto" else given)
+            method.check(view)
+            return cls(name or method.spec, method)
+        if isinstance(given, Explanation):
+            found = cls(name or given.method, parse(given.method), given, given.maps)
+        elif isinstance(given, Tensor | np.ndarray):
+            found = cls(name or "maps", None, None, torch.as_tensor(given))
+        else:
+            raise InputError(
+                "an explanation must be a method's spec such as 'tis', a method, an Explanation or (images, rows, "
+                f"columns) maps, but {type(given).__name__} was given"
+            )
+        assert found.maps is not None
+        if found.maps.ndim != 3 or len(found.maps) != images:
+            raise InputError(
+                f"there must be one map an image, {images} in all, but {found.name} has {tuple(found.maps.shape)}"
+            )
+        return found
+
+    def case(self, view: View, images: Tensor, rows: slice, aim: Target | None, **known: Any) -> Case:
+        """The images of some rows with their maps."""
+        if self.maps is None:
+            assert self.method is not None
+            aim = None if aim is None else aim.take(rows)
+            inner = aim.function or aim.classes if aim is not None else None
+            found = explain(view, images, self.method, inner, batch=len(images))
+            maps, classes = found.maps, found.classes
+        else:
+            maps = self.maps[rows]
+            classes = None if self.explanation is None else self.explanation.classes
+            classes = None if classes is None else classes[rows]
+        if classes is not None:
+            aim = Target(classes)
+        elif aim is not None and self.maps is not None:
+            aim = aim.take(rows)
+        return Case(view, images, maps, aim, method=self.method, **known)
+
+
+def _named(given: Any) -> Iterator[tuple[str | None, Any]]:
+    if isinstance(given, Mapping):
+        yield from given.items()
+    elif isinstance(given, Sequence) and not isinstance(given, str):
+        yield from ((None, one) for one in given)
+    else:
+        yield None, given
+
+
+def _check_needs(wanted: list[Metric], subjects: list[_Subject], masks: bool, labels: bool) -> None:
+    """Say what is missing before any work is done."""
+    if not subjects:
+        raise InputError("no explanation was given; give a method's spec, an Explanation or maps")
+    for metric in wanted:
+        if "masks" in metric.needs and not masks:
+            raise InputError(f"{metric.spec} needs to know where the objects are; give masks= or boxes=")
+        if not labels and getattr(metric, "target", None) == "label":
+            raise InputError(f"{metric.spec} needs the true classes; give labels=, or use target=predicted in its spec")
+        nameless = [subject.name for subject in subjects if subject.method is None]
+        if "method" in metric.needs and nameless:
+            raise InputError(
+                f"{metric.spec} explains other pictures too, so it needs the method and not only {', '.join(nameless)}"
+            )
+
+
+def _evaluate(
+    view: View,
+    sources: list[Any],
+    subjects: list[_Subject],
+    wanted: list[Metric],
+    aim: Target | None,
+    truth: Target | None,
+    regions: tuple[Any, Any],
+    size: int,
+    progress: bool,
+) -> Scores:
+    from tqdm.auto import tqdm
+
+    if size < 1:
+        raise InputError(f"batch must be 1 or more, but {size} was given")
+    start, forwards = time.perf_counter(), view.meter.forwards
+    measured: dict[tuple[int, int], list[Tensor]] = {}
+    curves: dict[tuple[int, int], list[Curve]] = {}
+    others = None
+    if any(metric.uses_others for metric in wanted):
+        spread = np.linspace(0, len(sources) - 1, min(OTHERS, len(sources))).round().astype(int)
+        others = Pool(view, view.preprocess.batch([sources[i] for i in spread]))
+    bar = tqdm(total=len(sources) * len(subjects), unit="map", disable=not progress, leave=False)
+    with bar, view.still():
+        for first in range(0, len(sources), size):
+            rows = slice(first, min(first + size, len(sources)))
+            opened = [source if is_input(source) else pictures.read(source) for source in sources[rows]]
+            images = view.preprocess.batch(opened)
+            known = {
+                "masks": masks_of(view.preprocess, opened, rows, *regions),
+                "labels": None if truth is None or truth.classes is None else truth.classes[rows],
+                "others": others,
+            }
+            for i, subject in enumerate(subjects):
+                bar.set_postfix_str(subject.name)
+                case = subject.case(view, images, rows, aim, **known)
+                for j, metric in enumerate(wanted):
+                    measured.setdefault((i, j), []).append(metric.measure(case).double().cpu())
+                    if isinstance(metric, CurveMetric):
+                        curves.setdefault((i, j), []).append(metric.curve(case).stored())
+                bar.update(len(images))
+    found = []
+    for (i, j), parts in measured.items():
+        curve = joined(curves[i, j]) if (i, j) in curves else None
+        protocol = {
+            "metric": wanted[j].config,
+            "explained": "given" if aim is not None else "predicted",
+            "precision": view.precision,
+        }
+        found.append(score(subjects[i].name, wanted[j], torch.cat(parts), protocol, curve))
+    return Scores(
+        rows=tuple(found),
+        images=tuple(called(source, i) for i, source in enumerate(sources)),
+        model=view.name,
+        fingerprint=view.fingerprint(),
+        seconds=time.perf_counter() - start,
+        forwards=view.meter.forwards - forwards,
+        versions=versions(),
+    )
+
+
+def score(method: str, metric: Metric, measured: Tensor, protocol: dict[str, Any], curve: Curve | None = None) -> Score:
+    """Sum up what a metric measured of all images.
+
+    Args:
+        method: The method's name.
+        metric: The metric.
+        measured: What `Metric.measure` gave, of all batches together.
+        protocol: What the row says of how it was measured.
+        curve: The curves, for metrics that are the area under one.
+    """
+    each = metric.of_each(measured).numpy()
+    if type(metric).of_all is Metric.of_all:
+        low, high = interval(each)
+    else:
+        low, high = bootstrap(len(measured), lambda rows: float(metric.of_all(measured[torch.from_numpy(rows)])), 500)
+    value = float(metric.of_all(measured))
+    return Score(method, metric.spec, value, low, high, metric.higher_is_better, each, protocol, curve)

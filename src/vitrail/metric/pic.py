@@ -1,0 +1,380 @@
+"""Performance information curves: what the model answers against how much the picture tells (XRAI).
+
+A picture is made of the pixels that a map finds important, and of a few random ones; the rest is interpolated. Its
+information is its size as a lossless WebP file. SIC follows the softmax probability of a class, AIC whether it is the
+predicted one. Both come from the same pictures and passes.
+
+The pixels are those of the authors' code, bit for bit. That takes the same triangles: points on a grid have many
+Delaunay triangulations, and another one moves the area under a single curve by some thousandths, at times by more.
+"""
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+
+from vitrail.errors import InputError
+from vitrail.model import View, full, in_parts
+
+Bools: TypeAlias = npt.NDArray[np.bool_]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+Floats: TypeAlias = npt.NDArray[np.floating[Any]]
+Ints: TypeAlias = npt.NDArray[np.int64]
+
+Ask: TypeAlias = Callable[[Bytes, Ints], Mapping[str, npt.ArrayLike]]
+"""(M, H, W, 3) pictures, and (M,) the image each was made of -> (M,) answers, by the name of what is asked."""
+
+THRESHOLDS = (0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.07, 0.10, 0.13, 0.21, 0.34, 0.5, 0.75)
+"""The shares of pixels that are shown, those of the authors' notebook."""
+
+POINTS = 1001
+"""Of a curve: evenly spaced, from no information to all of it."""
+
+TOGETHER = 64
+"""Pictures in one pass."""
+
+
+class Skip(StrEnum):
+    """Why an image has no curve."""
+
+    UNSURE = "the whole picture is answered too low"
+    SIZE = "the blurred picture takes as many bytes as the whole one"
+    ANSWER = "the blurred picture is answered as high as the whole one"
+
+
+class Bokehs(NamedTuple):
+    """Partly blurred pictures, (B, K, H, W, 3), and the bytes that each takes, (B, K)."""
+
+    pictures: Bytes
+    sizes: Ints
+
+
+class Aggregate(NamedTuple):
+    """The curve of many images, (POINTS,), its area, and how many images were counted; NaN where none was."""
+
+    values: Floats
+    area: float
+    counted: int
+
+
+@dataclass(frozen=True, eq=False)
+class InformationCurves:
+    """The curves of B images at K thresholds. Those of images without one are NaN.
+
+    Attributes:
+        sizes: (B, K + 2) bytes: of the blurred picture, at every threshold, of the whole picture.
+        answers: (B, K + 2) the model's answers to the same.
+        values: (B, POINTS) the share of the answer that is there, from no information to all of it.
+        skipped: Why an image has no curve; None where it has one.
+    """
+
+    sizes: Floats
+    answers: Floats
+    values: Floats
+    skipped: tuple[Skip | None, ...]
+
+    def areas(self) -> Floats:
+        """(B,) the area under each curve. Higher is better."""
+        return area(self.values)
+
+
+def information_curves(
+    pictures: Bytes,
+    maps: Floats,
+    masks: Bools,
+    ask: Ask,
+    *,
+    thresholds: Sequence[float] = THRESHOLDS,
+    least: float = 0.8,
+    monotone: bool = True,
+) -> dict[str, InformationCurves]:
+    """The curves of everything that is asked. Images that all of it skips are skipped before their pictures are made.
+
+    Takes about 2 MB of memory an image, so give some hundreds at a time.
+
+    Args:
+        pictures: (B, H, W, 3) what the model saw.
+        maps: (B, H, W), enlarged to the pictures' size.
+        masks: (B, H, W) the pixels shown from the start, of `random_mask`; the same for all methods that are compared.
+        ask: What the model answers: `asker`.
+        thresholds: The shares of pixels shown, ascending.
+        least: Images whose whole picture is answered lower are skipped; 0.8 in the authors' code, 0.5 in their
+            notebook.
+        monotone: Whether an answer counts as the highest one so far.
+    """
+    _check(pictures, maps, masks, thresholds)
+    images = np.arange(len(pictures))
+    sizes = np.full((len(images), len(thresholds) + 2), np.nan)
+    ends = bokehs(pictures, np.stack([masks, np.ones_like(masks)], 1))
+    sizes[:, [0, -1]] = ends.sizes
+    found = _asked(ask, ends.pictures, images)
+    answers = {name: np.full_like(sizes, np.nan) for name in found}
+    skipped: dict[str, tuple[Skip | None, ...]] = {}
+    for name, both in found.items():
+        answers[name][:, [0, -1]] = both
+        skipped[name] = tuple(_skip(*of_one, least) for of_one in zip(ends.sizes, both))
+    live = np.array([i for i in images if any(skips[i] is None for skips in skipped.values())], np.int64)
+    if len(live):
+        shown = bokehs(pictures[live], np.stack([kept(maps[i], masks[i], thresholds) for i in live]))
+        sizes[live, 1:-1] = shown.sizes
+        for name, between in _asked(ask, shown.pictures, live).items():
+            answers[name][live, 1:-1] = between
+    return {name: _curves(sizes, answers[name], skipped[name], monotone) for name in answers}
+
+
+def asker(view: View, classes: torch.Tensor) -> Ask:
+    """Asks a model about pictures at its input size: ``sic`` and ``aic``.
+
+    Args:
+        view: The model.
+        classes: (B,) the class of each image; the predicted ones in the authors' protocol.
+    """
+    mean, std = (torch.tensor(x, device=view.device).view(3, 1, 1) for x in (view.preprocess.mean, view.preprocess.std))
+
+    def ask(pictures: Bytes, which: Ints) -> dict[str, npt.ArrayLike]:
+        wanted = classes[torch.from_numpy(which)].to(view.device)
+
+        def logits(part: slice) -> torch.Tensor:
+            pixels = torch.from_numpy(pictures[part]).to(view.device).permute(0, 3, 1, 2).float() / 255
+            return full(view.logits(((pixels - mean) / std).to(view.dtype)))
+
+        with view.still(), torch.no_grad():
+            found = torch.cat([part for _, part in in_parts(len(pictures), TOGETHER, logits)])
+        probability = found.softmax(1).gather(1, wanted[:, None]).squeeze(1)
+        return {"sic": probability.double().cpu().numpy(), "aic": (found.argmax(1) == wanted).double().cpu().numpy()}
+
+    return ask
+
+
+def random_mask(shape: tuple[int, int], seed: int | Sequence[int] = 0, share: float = 0.01) -> Bools:
+    """(H, W): the random pixels that are shown from the start.
+
+    Args:
+        shape: Height and width.
+        seed: Of one image, such as ``(seed, image number)``.
+        share: The share of pixels.
+
+    Example:
+        >>> int(random_mask((224, 224), seed=(0, 7)).sum())
+        501
+    """
+    mask = np.zeros(shape, dtype=bool)
+    mask.flat[np.random.default_rng(seed).choice(mask.size, int(mask.size * share), replace=False)] = True
+    return mask
+
+
+def kept(heat: Floats, mask: Bools, thresholds: Sequence[float] = THRESHOLDS) -> Bools:
+    """(H, W) a map, and the pixels shown from the start -> (K, H, W) the pixels shown at every threshold.
+
+    Pixels as high as the last one that counts are shown too.
+    """
+    return np.stack([(heat >= np.quantile(heat, 1 - share)) | mask for share in thresholds])
+
+
+def bokehs(pictures: Bytes, keep: Bools) -> Bokehs:
+    """(B, H, W, 3) pictures, (B, K, H, W) the pixels kept of each -> the partly blurred pictures and their sizes.
+
+    Runs on as many threads as torch does; triangulation and compression leave Python to the others.
+    """
+    tasks = list(np.ndindex(keep.shape[:2]))
+
+    def make(task: tuple[int, ...]) -> tuple[Bytes, int]:
+        picture = blurred(pictures[task[0]], keep[task])
+        return picture, entropy(picture)
+
+    # The longest first, so that no thread is left alone with one of them at the end.
+    order = sorted(range(len(tasks)), key=lambda i: -int(np.count_nonzero(keep[tasks[i]])))
+    found = Bokehs(np.empty((*keep.shape, pictures.shape[-1]), np.uint8), np.empty(keep.shape[:2], np.int64))
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        for i, (picture, size) in zip(order, pool.map(make, [tasks[i] for i in order])):
+            found.pictures[tasks[i]], found.sizes[tasks[i]] = picture, size
+    return found
+
+
+def entropy(picture: Bytes) -> int:
+    """The information in an (H, W, 3) picture: its bytes as a lossless WebP file. Depends on the version of libwebp."""
+    file = io.BytesIO()
+    Image.fromarray(picture).save(file, format="webp", lossless=True, quality=100)
+    return file.getbuffer().nbytes
+
+
+def blurred(picture: Bytes, keep: Bools) -> Bytes:
+    """An (H, W, 3) picture with only some pixels kept, the others linear between the corners of Delaunay triangles.
+
+    Args:
+        picture: The picture, 2 x 2 or larger.
+        keep: (H, W) the pixels kept; the four corners always are.
+
+    Example:
+        >>> row = np.array([[0, 9, 9, 9, 30]] * 2, np.uint8)
+        >>> blurred(row[..., None], np.zeros((2, 5), bool))[0, :, 0].tolist()
+        [0, 8, 15, 22, 30]
+    """
+    from scipy.spatial import Delaunay
+
+    keep = keep.copy()
+    keep[[0, 0, -1, -1], [0, -1, 0, -1]] = True
+    if keep.all():
+        return picture
+    # Pixels inside a kept region are corners of no triangle that matters, and left out would save most of the time.
+    # But the whole set decides which of the many triangulations of a grid is found.
+    points = np.argwhere(keep)
+    corners = points[Delaunay(points).simplices]
+    # A triangle of half a pixel has no point of the grid in it but its corners: nothing to interpolate.
+    corners = corners[np.abs(_cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])) > 1]
+    missing = np.argwhere(~keep)
+    owners = _owners(corners, keep.shape)[tuple(missing.T)]
+    inside = owners >= 0
+    values = np.empty((len(missing), picture.shape[2]))
+    values[~inside] = picture.mean((0, 1))
+    values[inside] = _linear(picture, corners, owners[inside], missing[inside])
+    found = picture.copy()
+    # By way of float32, as in the authors' code: nearly a half then counts as a half, and halves become even.
+    found[~keep] = np.round(values.astype(np.float32))
+    return found
+
+
+def curve(sizes: npt.ArrayLike, answers: npt.ArrayLike, *, monotone: bool = True) -> Floats:
+    """(K + 2,) bytes and answers, the blurred picture first and the whole one last -> (POINTS,) the curve.
+
+    Both are shares of the way between their ends. The highest answer so far counts in the order of the thresholds, so
+    a picture that takes less than the one before it can still turn the curve back.
+
+    Example:
+        >>> float(area(curve([10, 15, 20], [0.1, 0.9, 0.9])))
+        0.75
+    """
+    information, response = (
+        np.clip((x - x[0]) / (x[-1] - x[0]), 0, 1) for x in (np.asarray(y, np.float64) for y in (sizes, answers))
+    )
+    if monotone:
+        response = np.maximum.accumulate(response)
+    # The ends come last and the sort is stable, so at equal information they win: (0, 0) hides an answer that is free.
+    information, response = (np.concatenate([x[1:-1], [0.0, 1.0]]) for x in (information, response))
+    order = np.argsort(information, kind="stable")
+    values: Floats = np.interp(np.linspace(0, 1, POINTS), information[order], response[order])
+    return values
+
+
+def aggregate(values: Floats, how: Literal["median", "mean"] = "median") -> Aggregate:
+    """(B, POINTS) curves -> one for all of them, point by point, and its area. Curves that are all NaN do not count.
+
+    Args:
+        values: The curves of `InformationCurves`, of any number of them one after the other.
+        how: ``median``, the authors' default, or ``mean``; the median of AIC's curves is nearly a single step.
+    """
+    counted = values[~np.isnan(values).all(1)]
+    if not len(counted):
+        return Aggregate(np.full(POINTS, np.nan), np.nan, 0)
+    found = np.median(counted, axis=0) if how == "median" else counted.mean(0)
+    return Aggregate(found, float(area(found)), len(counted))
+
+
+def area(values: Floats) -> Floats:
+    """(..., POINTS) -> (...): the area under curves, by trapezoids."""
+    found: Floats = (values[..., 1:] + values[..., :-1]).mean(-1) / 2
+    return found
+
+
+def _owners(corners: Ints, shape: tuple[int, ...]) -> Ints:
+    """(T, 3, 2) corners of triangles -> (H, W) the triangle each pixel is in, any one of those it is between; or -1.
+
+    Row by row in whole numbers, so that no pixel on an edge is lost.
+    """
+    by_row = np.take_along_axis(corners, corners[..., :1].argsort(1), 1)
+    heights = by_row[:, 2, 0] - by_row[:, 0, 0] + 1
+    which = np.repeat(np.arange(len(corners)), heights)
+    top, middle, bottom = np.moveaxis(by_row[which], 1, 0)
+    rows = top[:, 0] + _counted(heights)
+    upper = (rows < middle[:, 0])[:, None]
+    first_a, last_a = _crossing(top, bottom, rows)
+    first_b, last_b = _crossing(np.where(upper, top, middle), np.where(upper, middle, bottom), rows)
+    first, last = np.minimum(first_a, first_b), np.maximum(last_a, last_b)
+    widths = last - first + 1
+    owners = np.full(shape, -1)
+    owners[np.repeat(rows, widths), np.repeat(first, widths) + _counted(widths)] = np.repeat(which, widths)
+    return owners
+
+
+def _crossing(start: Ints, end: Ints, rows: Ints) -> tuple[Ints, Ints]:
+    """Where (N, 2) edges cross rows: the first column from there on, and the last one up to there."""
+    height = np.maximum(end[:, 0] - start[:, 0], 1)
+    across = (end[:, 1] - start[:, 1]) * (rows - start[:, 0])
+    return start[:, 1] - (-across // height), start[:, 1] + across // height
+
+
+def _counted(lengths: Ints) -> Ints:
+    """(N,) lengths -> 0, 1, ... up to each of them, one after the other."""
+    ends = lengths.cumsum()
+    found: Ints = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - lengths, lengths)
+    return found
+
+
+def _linear(picture: Bytes, corners: Ints, owners: Ints, places: Ints) -> Floats:
+    """(T, 3, 2) triangles, (N, 2) places, (N,) the triangle each is in -> (N, channels).
+
+    A triangle's values are a plane, kept in whole numbers: exact, but for the one division at the end.
+    """
+    sides = corners[:, 1:] - corners[:, :1]
+    whole = _cross(sides[:, 0], sides[:, 1])[:, None]
+    shades = picture[corners[..., 0], corners[..., 1]].astype(np.int64)
+    steps = shades[:, 1:] - shades[:, :1]
+    down = sides[:, 1, 1:] * steps[:, 0] - sides[:, 0, 1:] * steps[:, 1]
+    right = sides[:, 0, :1] * steps[:, 1] - sides[:, 1, :1] * steps[:, 0]
+    start = shades[:, 0] * whole - down * corners[:, 0, :1] - right * corners[:, 0, 1:]
+    found: Floats = start[owners] + down[owners] * places[:, :1] + right[owners] * places[:, 1:]
+    return found / whole[owners]
+
+
+def _cross(a: Ints, b: Ints) -> Ints:
+    """(N, 2) vectors -> (N,) twice the signed area of the triangle between each two."""
+    found: Ints = a[:, 0] * b[:, 1] - a[:, 1] * b[:, 0]
+    return found
+
+
+def _asked(ask: Ask, pictures: Bytes, images: Ints) -> dict[str, Floats]:
+    """(B, K, H, W, 3) pictures of images -> (B, K) answers, by name."""
+    many = pictures.shape[:2]
+    found = ask(pictures.reshape(-1, *pictures.shape[2:]), np.repeat(images, many[1]))
+    return {name: np.asarray(answers, np.float64).reshape(many) for name, answers in found.items()}
+
+
+def _skip(sizes: Ints, answers: Floats, least: float) -> Skip | None:
+    """(2,) of the blurred and the whole picture. So written that an answer which is no number skips the image too."""
+    if not answers[1] >= least:
+        return Skip.UNSURE
+    if sizes[0] >= sizes[1]:
+        return Skip.SIZE
+    return None if answers[0] < answers[1] else Skip.ANSWER
+
+
+def _curves(sizes: Floats, answers: Floats, skipped: tuple[Skip | None, ...], monotone: bool) -> InformationCurves:
+    values = np.full((len(sizes), POINTS), np.nan)
+    for i, skip in enumerate(skipped):
+        if skip is None:
+            values[i] = curve(sizes[i], answers[i], monotone=monotone)
+    return InformationCurves(sizes, answers, values, skipped)
+
+
+def _check(pictures: Bytes, maps: Floats, masks: Bools, thresholds: Sequence[float]) -> None:
+    if pictures.dtype != np.uint8 or pictures.ndim != 4 or 0 in pictures.shape or min(pictures.shape[1:3]) < 2:
+        raise InputError(
+            "pictures must be uint8, (images, height, width, 3), of 2 x 2 pixels or more, but "
+            f"{pictures.dtype} {pictures.shape} was given; Preprocess.picture gives what a model saw"
+        )
+    if maps.shape != pictures.shape[:3] or masks.shape != maps.shape or masks.dtype != np.bool_:
+        raise InputError(
+            f"there must be a map and a mask of bools for each of the pictures, {pictures.shape[:3]}, but "
+            f"{maps.shape} and {masks.dtype} {masks.shape} were given; enlarge maps with Explanation.upsample"
+        )
+    if not np.isfinite(maps).all():
+        raise InputError("maps must be finite, but NaN or infinite values were given")
+    if list(thresholds) != sorted(thresholds) or not all(0 < share <= 1 for share in thresholds):
+        raise InputError(f"thresholds must be shares above 0, up to 1, ascending, but {thresholds} were given")

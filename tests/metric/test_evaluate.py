@@ -1,0 +1,342 @@
+"""The front door of judging: what goes in, what comes out, and what is said when it cannot be done."""
+
+import dataclasses
+import gc
+import json
+import resource
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import vitrail
+from vitrail import InputError, Scores, scenes
+from vitrail.method import MDA
+from vitrail.metric import METRICS, PRESETS, Case, describe, expand, metrics, parse
+from vitrail.model import View
+
+STEP = 144 * 144 // 8
+CURVES = (f"insertion(step={STEP})", f"deletion(step={STEP})")
+
+
+@pytest.fixture(scope="module")
+def world() -> list[scenes.Scene]:
+    return [scenes.make(seed) for seed in range(5)]
+
+
+@pytest.fixture(scope="module")
+def pictures(world: list[scenes.Scene]) -> list[Any]:
+    return [scene.pil for scene in world]
+
+
+@pytest.fixture(scope="module")
+def masks(world: list[scenes.Scene]) -> list[np.ndarray]:
+    return [scene.objects[0].mask for scene in world]
+
+
+@pytest.fixture(scope="module")
+def labels(pictures: list[Any]) -> list[int]:
+    return vitrail.explain("demo", pictures, "random").logits.argmax(1).tolist()
+
+
+# ------------------------------------------------------------------------------------------------------ what goes in
+
+
+def test_methods_explanations_and_maps_are_judged_alike(pictures: list[Any]) -> None:
+    found = vitrail.explain("demo", pictures, "decompx")
+    given = {"spec": "decompx", "value": found, "maps": found.maps, "array": found.maps.numpy()}
+    scores = vitrail.evaluate("demo", pictures, given, [*CURVES, "sparseness"])
+    for metric in scores.metrics:
+        for method in scores.methods[1:]:
+            np.testing.assert_allclose(scores.row(metric, method).each, scores.row(metric, "spec").each, rtol=1e-4)
+
+
+def test_batches_do_not_matter(pictures: list[Any], masks: list[Any]) -> None:
+    specs = [CURVES[1], "deletion_aopc", "pointing_game", "average_drop", "segmentation"]
+    whole, parts = (vitrail.evaluate("demo", pictures, "genatt", specs, masks=masks, batch=batch) for batch in (5, 2))
+    for one, other in zip(whole.rows, parts.rows):
+        np.testing.assert_allclose(one.each, other.each, rtol=1e-4, atol=1e-5, err_msg=one.metric)
+        assert one.value == pytest.approx(other.value, rel=1e-4)
+
+
+def test_one_set_of_passes_for_all(pictures: list[Any]) -> None:
+    view = vitrail.load("demo")
+    maps = torch.rand(5, 144, 144)
+    also = [f"mas_{spec}" for spec in CURVES] + [
+        f"monotonicity(step={STEP})",
+        f"deletion_aopc(baseline=zero_norm, step={STEP})",
+    ]
+    alone, many = (vitrail.evaluate(view, pictures, maps, list(specs)) for specs in (CURVES, [*CURVES, *also]))
+    assert alone.forwards == many.forwards == 5 * (2 * 9 + 1)
+
+
+def test_masks_go_the_way_of_the_picture() -> None:
+    """A model that crops sees the middle of the mask too."""
+    preprocess = dataclasses.replace(vitrail.load("demo").preprocess, crop=0.5)
+    mask = torch.zeros(200, 200, dtype=torch.int8)
+    mask[50:150, 50:150] = 1
+    assert preprocess.mask(mask).all(), "exactly the middle"
+    mask[:100] = -1
+    seen = preprocess.mask(mask)
+    assert (seen[: len(seen) // 2] == -1).all()
+    assert (seen[len(seen) // 2 :] == 1).all()
+
+
+@pytest.mark.parametrize("form", ["bool", "uint8", "white", "tensor", "pil", "file"])
+def test_masks_as_users_have_them(form: str, pictures: list[Any], masks: list[Any], tmp_path: Path) -> None:
+    from PIL import Image
+
+    mask = masks[0]
+    file = tmp_path / "mask.png"
+    Image.fromarray(mask.astype(np.uint8)).save(file)
+    given = {
+        "bool": mask,
+        "uint8": mask.astype(np.uint8),
+        "white": mask.astype(np.uint8) * 255,
+        "tensor": torch.from_numpy(mask),
+        "pil": Image.fromarray(mask),
+        "file": file,
+    }[form]
+    maps = torch.from_numpy(mask)[None].float()
+    found = vitrail.evaluate("demo", pictures[:1], maps, "region_iou", masks=[given])
+    assert found.rows[0].value == pytest.approx(1.0)
+
+
+def test_boxes(pictures: list[Any]) -> None:
+    maps = torch.zeros(2, 144, 144)
+    maps[:, 20:40, 10:30] = 1
+    boxes = [[(10, 20, 30, 40)], np.array([[10, 20, 20, 40], [20, 20, 30, 40]])]
+    found = vitrail.evaluate("demo", pictures[:2], maps, ["region_iou", "pointing_game(below=0.5)"], boxes=boxes)
+    assert [row.value for row in found.rows] == pytest.approx([1.0, 1.0])
+
+
+def test_empty_masks_are_skipped_and_counted(pictures: list[Any], masks: list[Any]) -> None:
+    given = [masks[0], np.zeros_like(masks[1]), masks[2], np.zeros_like(masks[1]), masks[4]]
+    wanted = [name for name in metrics() if METRICS[name].needs == {"masks"}]
+    assert len(wanted) == 8
+    for row in vitrail.evaluate("demo", pictures, "genatt", wanted, masks=given).rows:
+        assert (row.counted, row.skipped) == (3, 2), row.metric
+        assert np.isnan(row.each[[1, 3]]).all(), row.metric
+        assert np.isfinite(row.value), row.metric
+    nothing = vitrail.evaluate("demo", pictures[:1], "genatt", wanted, masks=[np.zeros_like(masks[0])])
+    assert all(np.isnan(row.value) for row in nothing.rows), "never a silent hit"
+
+
+def test_labels_by_name_and_number(pictures: list[Any], labels: list[int]) -> None:
+    view = vitrail.load("demo")
+    assert view.classes is not None
+    names = [view.classes[c] for c in labels]
+    one, other = (
+        vitrail.evaluate(view, pictures, "genatt", "positive_perturbation", labels=x) for x in (labels, names)
+    )
+    assert one.rows[0].each.tolist() == other.rows[0].each.tolist()
+
+
+def test_mda_cells_stay_whole() -> None:
+    maps = torch.tensor([[[1.0, 2.0], [3.0, 4.0]]])
+    assert MDA().enlarge(maps, (4, 4))[0].tolist() == [[1, 1, 2, 2]] * 2 + [[3, 3, 4, 4]] * 2
+    case = Case(vitrail.load("demo"), torch.zeros(1, 3, 144, 144), maps, method=vitrail.method.parse("smoothgrad(mda)"))
+    assert len(case.heat().unique()) == 4
+    assert len(case.heat(enlarge="bilinear").unique()) > 4
+
+
+def test_a_function_as_target(pictures: list[Any]) -> None:
+    def margin(logits: Tensor) -> Tensor:
+        return logits[:, 0] - logits[:, 1]
+
+    found = vitrail.evaluate("demo", pictures[:2], "ixg", CURVES[1], target=margin)
+    assert np.isfinite(found.rows[0].each).all()
+    explanation = vitrail.explain("demo", pictures[:2], "ixg", margin)
+    with pytest.raises(InputError, match="function of the logits; give it as target="):
+        vitrail.evaluate("demo", pictures[:2], explanation, CURVES[1])
+    again = vitrail.evaluate("demo", pictures[:2], explanation, CURVES[1], target=margin)
+    np.testing.assert_allclose(again.rows[0].each, found.rows[0].each, rtol=1e-4)
+
+
+# ---------------------------------------------------------------------------------------------------- what comes out
+
+
+@pytest.fixture(scope="module")
+def scores(pictures: list[Any], masks: list[Any], labels: list[int]) -> Scores:
+    specs = [*CURVES, f"mas_deletion(step={STEP})", "pointing_game", "segmentation", "positive_perturbation"]
+    return vitrail.evaluate("demo", pictures, ["decompx", "random"], specs, masks=masks, labels=labels)
+
+
+def test_a_good_method_beats_chance(scores: Scores) -> None:
+    assert scores.difference("deletion", "decompx", "random").high < 0
+    ranking = scores.ranking("deletion")
+    assert ranking.ranks.tolist() == [1.0, 2.0]
+    assert scores.win_rates("deletion")[0, 1] == 1
+
+
+def test_rows_say_everything(scores: Scores) -> None:
+    row = scores.row("deletion", "decompx")
+    assert row.low <= row.value <= row.high
+    assert row.each.shape == (5,)
+    assert row.value == pytest.approx(row.each.mean())
+    assert row.protocol["metric"]["baseline"] == {"id": "zero_norm"}
+    assert {"step", "area", "sign", "target", "enlarge", "score"} <= row.protocol["metric"].keys()
+    assert row.curve is not None
+    assert row.curve.responses.shape == (5, 9)
+    assert scores.row("pointing_game", "random").curve is None
+    table = scores.table()
+    assert "**" in table
+    assert "deletion(step=2592) ↓" in table
+    assert "baseline zero_norm" in table
+    assert repr(scores).startswith("Scores(demo, 5 images")
+    assert "5 images" in str(row)
+
+
+def test_unclear_rows_are_refused(scores: Scores) -> None:
+    with pytest.raises(InputError, match="more than one row has the metric 'deletion'"):
+        scores.row("deletion")
+    with pytest.raises(InputError, match=r"no row has the metric 'aic'.*pointing_game.*decompx, random"):
+        scores.row("aic", "random")
+
+
+def test_parquet_comes_back(scores: Scores, tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    path = scores.to_parquet(tmp_path / "deep" / "scores.parquet")
+    again = Scores.from_parquet(path)
+    assert again.table() == scores.table()
+    assert again.images == scores.images
+    assert again.fingerprint == scores.fingerprint
+    table = pq.read_table(path)
+    assert table.num_rows == 5 * len(scores.rows)
+    assert json.loads(table["protocol"][0].as_py())["metric"]["id"] == "insertion"
+    assert [p.name for p in path.parent.iterdir()] == ["scores.parquet"], "and nothing half written beside it"
+    broken = tmp_path / "broken.parquet"
+    broken.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(InputError, match="holds no scores that can be read"):
+        Scores.from_parquet(broken)
+
+
+def test_curves_are_drawn(scores: Scores, tmp_path: Path) -> None:
+    picture = scores.draw("deletion", tmp_path / "deletion.png")
+    assert picture.size[0] > 400
+    assert (tmp_path / "deletion.png").is_file()
+    with pytest.raises(InputError, match="no area under a curve"):
+        scores.draw("pointing_game")
+
+
+# ---------------------------------------------------------------------------------------------------------- mistakes
+
+
+@pytest.mark.parametrize(
+    ("explanation", "specs", "more", "message"),
+    [
+        ("genatt", "pointing_game", {}, "needs to know where the objects are; give masks= or boxes="),
+        ("genatt", "positive_perturbation", {}, r"needs the true classes; give labels=.*target=predicted"),
+        (torch.rand(2, 3, 3), "max_sensitivity", {}, "needs the method and not only maps"),
+        ("genatt", "insertoin", {}, "did you mean insertion"),
+        ("genatt", [], {}, "no metric was given"),
+        ([], "deletion", {}, "no explanation was given"),
+        (torch.rand(3, 3, 3), "deletion", {}, r"one map an image, 2 in all, but maps has \(3, 3, 3\)"),
+        (["genatt", "genatt"], "deletion", {}, "the same name"),
+        (7, "deletion", {}, "int was given"),
+        ("genatt", "pointing_game", {"masks": [np.ones((144, 144))]}, "one mask an image, but 1 were given for 2"),
+        ("genatt", "pointing_game", {"masks": [np.ones((9, 9))] * 2}, "9 x 9 pixels, but the image 144 x 144"),
+        ("genatt", "pointing_game", {"masks": [np.full((144, 144), 7)] * 2}, "holds 7"),
+        ("genatt", "pointing_game", {"masks": [np.ones((144, 144, 3))] * 2}, r"must be \(height, width\)"),
+        ("genatt", "pointing_game", {"boxes": [[1, 2, 3]] * 2}, r"boxes must be \(x0, y0, x1, y1\)"),
+        ("genatt", "pointing_game", {"boxes": [], "masks": []}, "give one of them"),
+        ("genatt", "deletion", {"batch": -1}, "batch must be 1 or more"),
+    ],
+)
+def test_mistakes_get_a_sentence(pictures: list[Any], explanation: Any, specs: Any, more: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        vitrail.evaluate("demo", pictures[:2], explanation, specs, **more)
+
+
+# --------------------------------------------------------------------------------------------------- every metric
+
+QUICK = {
+    "max_sensitivity": "max_sensitivity(samples=2)",
+    "avg_sensitivity": "avg_sensitivity(samples=2)",
+    "infidelity": "infidelity(samples=8)",
+    "faithfulness_correlation": "faithfulness_correlation(samples=16)",
+    "cascading_randomisation": "cascading_randomisation(steps=2)",
+    "mprt_smooth": "mprt_smooth(samples=2, steps=1)",
+    "road": "road(shares=(0.3, 0.7))",
+    "irof": "irof(segments=9)",
+    "aic": "aic(thresholds=(0.1, 0.5), thin=True)",
+    "sic": "sic(thresholds=(0.1, 0.5), thin=True)",
+    "road_morf": "road_morf(shares=(0.3,))",
+    "road_lerf": "road_lerf(shares=(0.3,))",
+}
+
+
+def quick(name: str) -> str:
+    """A spec that costs few passes."""
+    steps = any(field.name == "step" for field in dataclasses.fields(METRICS[name]))
+    return QUICK.get(name, f"{name}(step={STEP})" if steps else name)
+
+
+@pytest.fixture(scope="module")
+def everything(pictures: list[Any], masks: list[Any], labels: list[int]) -> dict[str, Any]:
+    return {"images": pictures[:3], "masks": masks[:3], "labels": labels[:3]}
+
+
+@pytest.mark.parametrize("name", metrics())
+def test_every_metric_gives_a_number_an_image(name: str, everything: dict[str, Any]) -> None:
+    """On a good map, on an empty one and on one with ties; and leaves the model as it was."""
+    view: View = vitrail.load("demo")
+    weights = view.fingerprint()
+    known = {key: value for key, value in everything.items() if key != "images"}
+    for method in ("decompx", Constant(0.0), Constant(1.0)):
+        found = vitrail.evaluate(view, everything["images"], {"it": method}, quick(name), **known)
+        row = found.rows[0]
+        assert row.each.shape == (3,)
+        assert np.isfinite(row.each).all() or name in ("aic", "sic", "grid_pointing_game"), (method, row.each)
+        assert row.protocol["metric"]["id"] == name
+    assert view.fingerprint() == weights
+    assert not view.model.training
+
+
+@dataclasses.dataclass(frozen=True)
+class Constant(vitrail.method.Method):
+    """The same everywhere."""
+
+    level: float = 0.0
+    id = "constant"
+    needs = frozenset()
+
+    def maps(self, view: View, batch: Any) -> Tensor:
+        batch.settle(view)
+        return torch.full((len(batch), *view.grid_at(batch.size)), self.level, device=batch.images.device)
+
+
+def test_what_is_listed() -> None:
+    assert len(metrics()) >= 38
+    assert metrics("*aopc") == ["deletion_aopc", "insertion_aopc"]
+    for name in metrics():
+        facts = describe(name)
+        assert facts.keys() >= {"id", "higher_is_better", "needs", "presets", "family", "paper", "params", "summary"}
+        assert facts["summary"].endswith("."), name
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_are_specs_that_can_be_read(name: str) -> None:
+    found = expand(name)
+    assert len(found) == len(PRESETS[name].metrics)
+    for metric in found:
+        assert parse(metric.spec) == metric
+        assert name in describe(metric.id)["presets"]
+
+
+def test_memory_stays_flat() -> None:
+    """Eighty pictures one after the other; benchmarks/memory.py takes 2,000."""
+    view = vitrail.load("demo")
+    image = view.preprocess.batch([scenes.make(0).pil])
+    maps = torch.rand(1, 12, 12)
+    specs = [f"insertion(step={144 * 36})", "deletion_aopc", "sparseness", "average_drop"]
+    for round_ in range(80):
+        if round_ == 20:
+            gc.collect()
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        vitrail.evaluate(view, image, maps, specs)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000, "kilobytes"
