@@ -1,4 +1,4 @@
-"""Draw the pictures of README and docs again: python docs/make_images.py [FAMILY ...]."""
+"""Draw the pictures of README and docs again: python docs/make_images.py [FAMILY | curves ...]."""
 
 import sys
 from pathlib import Path
@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from vitrail import explain, load, scenes
+from vitrail import evaluate, explain, load, scenes
 from vitrail.explanation import sheet_of
+from vitrail.metric import Case, parse
 
 HERE = Path(__file__).parent / "images"
 PART_COLOURS = [(230, 85, 70), (90, 170, 90), (80, 120, 215), (235, 190, 60), (170, 100, 190), (80, 190, 195)]
@@ -57,9 +58,32 @@ def classes() -> Image.Image:
     return page
 
 
+CURVES = ("skipplus(decompx)", "genatt", "gradcam", "rise(masks=500)", "random")
+
+
+def curves() -> None:
+    """Mean deletion curves of some methods, and one picture's curve with its parts."""
+    view = load("demo")
+    pictures = [scenes.make(seed).pil for seed in range(12)]
+    scores = evaluate(view, pictures, CURVES, "deletion(step=288)")
+    save(scores.draw("deletion"), "deletion_curves.png")
+    scene = scenes.make(7, classes=["whale"])
+    images = view.preprocess.batch([scene.pil])
+    found = explain(view, images, "skipplus(decompx)")
+    case = Case(view, images, found.maps)
+    curve = parse("deletion(step=288)").curve(case)
+    drawn = curve.draw(
+        title="deletion, skipplus(decompx)", at=(0, 0.05, 0.1, 0.25, 0.5), restore=view.preprocess.restore
+    )
+    save(drawn, "mas_curve.png")
+
+
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         for family in sys.argv[1:]:
+            if family == "curves":
+                curves()
+                continue
             save(sheet(("whale", "rabbit-and-dumper"), FAMILIES[family]), f"{family}.png")
         sys.exit()
     shown = ("rabbit", "whale", "helicopter", "church")
@@ -67,3 +91,4 @@ if __name__ == "__main__":
     for family, specs in FAMILIES.items():
         save(sheet(("whale", "rabbit-and-dumper"), specs), f"{family}.png")
     save(classes(), "scenes.png")
+    curves()

@@ -14,13 +14,13 @@ Each ``tests/golden/metrics/NAME.npz`` with a ``specs`` entry holds
 - ``ignored``: where masks are needed, what their pixels without a label are: ``out``, or part of the ``rest``.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -35,39 +35,17 @@ NOISE = 0.05
 """How much noise, relative to the largest value, sets the pixels of an enlarged map apart, so that none are tied."""
 
 
-@dataclass(frozen=True, eq=False)
-class Row:
-    """One number of the authors' code and ours.
+@dataclass(frozen=True)
+class Agreement:
+    """How far our number lies from the authors' one.
 
     Attributes:
-        spec: Ours.
-        slow: Whether it is left to the long run.
-        images: How many images it was measured on.
-        value: () or (N,) theirs.
-        curve: (N, K) theirs, or None.
-        found: (value, curve) ours; measured when asked for.
+        value: The largest difference of the scores.
+        curve: The largest difference of the curves; None where their code gives none.
     """
 
-    spec: str
-    slow: bool
-    images: int
-    value: np.ndarray
-    curve: np.ndarray | None
-    case: "Golden"
-    number: int
-
-    @property
-    def errors(self) -> tuple[float, float | None]:
-        """The largest difference of the values, and of the curves."""
-        metric, case = parse(self.spec), self.case.judged(self.number)
-        measured = metric.measure(case)
-        value = (metric.of_all(measured) if self.value.ndim == 0 else metric.of_each(measured)).double().cpu().numpy()
-        curve = None
-        if self.curve is not None:
-            assert isinstance(metric, CurveMetric)
-            ours = metric.curve(case).responses.double().cpu().numpy()
-            curve = difference(ours[:, ours.shape[1] - self.curve.shape[1] :], self.curve)
-        return difference(value, self.value), curve
+    value: float
+    curve: float | None
 
 
 def difference(ours: np.ndarray, theirs: np.ndarray) -> float:
@@ -83,65 +61,72 @@ class Golden:
     Args:
         name: Its name, without the ending.
         assets: The folder of weights and images.
+
+    Attributes:
+        specs: Ours, in the order of the file.
+        slow: Whether each is left to the long run.
+        source: What the numbers were made by.
+        images: How many images they are about.
     """
 
     def __init__(self, name: str, assets: Path) -> None:
         with np.load(FOLDER / f"{name}.npz") as stored:
-            self.stored = dict(stored)
-        self.name, self.assets = name, assets
-        self.source = str(self.stored["source"])
+            self._stored = dict(stored)
+        self._assets = assets
+        self.specs = [str(spec) for spec in self._stored["specs"]]
+        self.slow = [bool(slow) for slow in self._stored["slow"]]
+        self.source = str(self._stored["source"])
+        self.images = len(self._stored["files"])
 
-    def rows(self) -> Iterator[Row]:
-        """All that is stored."""
-        for i, spec in enumerate(self.stored["specs"]):
-            yield Row(
-                spec=str(spec),
-                slow=bool(self.stored["slow"][i]),
-                images=len(self.stored["files"]),
-                value=self.stored[f"value_{i}"],
-                curve=self.stored.get(f"curve_{i}"),
-                case=self,
-                number=i,
-            )
+    def agreement(self, number: int) -> Agreement:
+        """Measure the spec of this number and compare."""
+        metric, case = parse(self.specs[number]), self.case(number)
+        theirs, their_curve = self._stored[f"value_{number}"], self._stored.get(f"curve_{number}")
+        measured = metric.measure(case)
+        ours = metric.of_all(measured) if theirs.ndim == 0 else metric.of_each(measured)
+        curve = None
+        if their_curve is not None:
+            assert isinstance(metric, CurveMetric)
+            our_curve = metric.curve(case).responses.double().cpu().numpy()
+            curve = difference(our_curve[:, -their_curve.shape[1] :], their_curve)
+        return Agreement(difference(ours.double().cpu().numpy(), theirs), curve)
 
-    def judged(self, number: int) -> Case:
+    def case(self, number: int) -> Case:
         """What the spec of this number judges."""
-        return self._pixels if self.stored["maps"][number] == "pixels" else self._grid
+        return self._pixels if self._stored["maps"][number] == "pixels" else self._grid
 
     @cached_property
     def _pixels(self) -> Case:
-        return self._case(enlarged(self.stored["grids"]))
+        return self._case(enlarged(self._stored["grids"]))
 
     @cached_property
     def _grid(self) -> Case:
-        return self._case(torch.from_numpy(self.stored["grids"]).double())
+        return self._case(torch.from_numpy(self._stored["grids"]).double())
 
     def _case(self, maps: Tensor) -> Case:
-        view = deit_tiny(self.assets)
+        view = deit_tiny(self._assets)
         return Case(
             view,
-            view.preprocess.batch([self.assets / name for name in self.stored["files"]]),
+            view.preprocess.batch([self._assets / name for name in self._stored["files"]]),
             maps,
-            Target(torch.from_numpy(self.stored["explained"])),
-            labels=torch.from_numpy(self.stored["labels"]),
+            Target(torch.from_numpy(self._stored["explained"])),
+            labels=torch.from_numpy(self._stored["labels"]),
             masks=self._masks(),
         )
 
     def _masks(self) -> Tensor | None:
-        files, view = self.stored["files"], deit_tiny(self.assets)
-        if "boxes" in self.stored:
-            boxes = [[box[1:] for box in self.stored["boxes"] if box[0] == i] for i in range(len(files))]
+        files, view = self._stored["files"], deit_tiny(self._assets)
+        if "boxes" in self._stored:
+            boxes = [[box[1:] for box in self._stored["boxes"] if box[0] == i] for i in range(len(files))]
             inputs = [torch.zeros(3, 224, 224)] * len(files)
             return masks_of(view.preprocess, inputs, slice(0, len(files)), None, boxes)
-        if "ignored" in self.stored:
-            return masks(self.assets, [str(name) for name in files], str(self.stored["ignored"]))
+        if "ignored" in self._stored:
+            return masks(self._assets, [str(name) for name in files], str(self._stored["ignored"]))
         return None
 
 
 def masks(assets: Path, files: list[str], ignored: str) -> Tensor:
     """(N, 224, 224): the masks that lie beside images; what has no label is -1 (``out``) or 0 (``rest``)."""
-    from PIL import Image
-
     preprocess, found = deit_tiny(assets).preprocess, []
     for name in files:
         image = assets / name

@@ -263,8 +263,8 @@ QUICK = {
     "mprt_smooth": "mprt_smooth(samples=2, steps=1)",
     "road": "road(shares=(0.3, 0.7))",
     "irof": "irof(segments=9)",
-    "aic": "aic(thresholds=(0.1, 0.5), thin=True)",
-    "sic": "sic(thresholds=(0.1, 0.5), thin=True)",
+    "aic": "aic(thresholds=(0.1, 0.5))",
+    "sic": "sic(thresholds=(0.1, 0.5))",
     "road_morf": "road_morf(shares=(0.3,))",
     "road_lerf": "road_lerf(shares=(0.3,))",
 }

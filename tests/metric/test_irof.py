@@ -134,6 +134,9 @@ def test_does_not_depend_on_the_batch(view: View, images: Tensor, maps: Tensor) 
     together = metric.measure(Case(view, images.flip(0), maps.flip(0))).flip(0)
     alone = torch.cat([metric.measure(Case(view, images[i : i + 1], maps[i : i + 1])) for i in range(3)])
     torch.testing.assert_close(together, alone, rtol=1e-9, atol=1e-12)
+    with torch.inference_mode():
+        again = metric.measure(Case(view, images, maps))
+    torch.testing.assert_close(again.clone(), together, rtol=1e-9, atol=1e-12)
     assert parse(metric.spec) == metric
 
 

@@ -84,6 +84,9 @@ def test_does_not_depend_on_the_batch(view: View, images: Tensor) -> None:
     together = metric.measure(made(view, images))
     alone = torch.cat([metric.measure(made(view, images[i : i + 1])) for i in range(3)])
     torch.testing.assert_close(together, alone, rtol=1e-5, atol=0)
+    with torch.inference_mode():
+        again = metric.measure(made(view, images))
+    torch.testing.assert_close(again.clone(), together, rtol=1e-5, atol=0)
 
 
 def test_no_noise_no_change_and_an_empty_map_counts_as_length_one(view: View, images: Tensor) -> None:

@@ -187,6 +187,9 @@ def test_does_not_depend_on_the_batch(view: View, images: Tensor, maps: Tensor, 
     together = metric.measure(Case(view, images.flip(0), maps.flip(0))).flip(0)
     alone = torch.cat([metric.measure(Case(view, images[i : i + 1], maps[i : i + 1])) for i in range(2)])
     torch.testing.assert_close(together, alone, rtol=1e-9, atol=1e-12)
+    with torch.inference_mode():
+        again = metric.measure(Case(view, images, maps))
+    torch.testing.assert_close(again.clone(), alone, rtol=1e-9, atol=1e-12)
     other = parse(spec.replace("samples", "seed=1, samples")).measure(Case(view, images, maps))
     assert (other != alone).all()
     assert parse(metric.spec) == metric

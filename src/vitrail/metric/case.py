@@ -62,6 +62,13 @@ class Path:
         return torch.arange(0, cells + step, step).clamp_max(cells)
 
 
+    def fractions(self, counts: Tensor, cells: int) -> Tensor:
+        """The shares as they were asked for, or those that the steps make."""
+        if self.shares is not None:
+            return torch.tensor(self.shares, dtype=torch.float64, device=counts.device)
+        return counts.double() / cells
+
+
 @dataclass(frozen=True, eq=False)
 class Answers:
     """What the model answered to K copies of each of B images; (B, K) each.
@@ -83,7 +90,7 @@ class Walk:
 
     Attributes:
         counts: (K,) the cells shown or removed at each point.
-        fractions: (K,) their share of all cells.
+        fractions: (K,) their share of all cells; where shares were asked for, those.
         answers: (B, K) what the model said.
         density: (B, K) the share of the map in the cells shown, or still there: of what speaks for the target, or of
             the absolute values where these order the cells.
@@ -150,6 +157,10 @@ class Case:
             self._kept[key] = make()
         return cast("T", self._kept[key])
 
+    def forget(self) -> None:
+        """Let go of all that was kept: much of it refers to the case, and would wait for Python's garbage collector."""
+        self._kept.clear()
+
     # ------------------------------------------------------------------------------------------------------ the map
 
     def heat(self, sign: Sign = "signed", enlarge: Enlarge = "auto") -> Tensor:
@@ -160,10 +171,14 @@ class Case:
         if self.maps.shape[1:] == self.size:
             return self.maps
         if enlarge == "auto" and self.method is not None:
-            return self.method.enlarge(self.maps, self.size)
-        mode = "bilinear" if enlarge == "auto" else enlarge
-        how: dict[str, Any] = {} if mode == "nearest" else {"align_corners": False}
-        return F.interpolate(self.maps[:, None], self.size, mode=mode, **how)[:, 0]
+            found = self.method.enlarge(self.maps, self.size)
+        else:
+            mode = "bilinear" if enlarge == "auto" else enlarge
+            how: dict[str, Any] = {} if mode == "nearest" else {"align_corners": False}
+            found = F.interpolate(self.maps[:, None], self.size, mode=mode, **how)[:, 0]
+        # Interpolation must not make an order out of a map that has none.
+        flat = self.maps.amax((1, 2), keepdim=True) == self.maps.amin((1, 2), keepdim=True)
+        return torch.where(flat, self.maps[:, :1, :1], found)
 
     def cells(self, sign: Sign = "signed") -> Tensor:
         """(B, patches): the maps at the model's own grid, averaged over its cells where they are finer."""
@@ -285,7 +300,7 @@ class Case:
         share = torch.cat([share.new_zeros(len(share), 1), share], 1)[:, counts]
         return Walk(
             counts=counts,
-            fractions=counts.double() / heat.shape[1],
+            fractions=path.fractions(counts, heat.shape[1]),
             answers=answers,
             density=share if path.rising else 1 - share,
             pictures=None if fill is None else picture,

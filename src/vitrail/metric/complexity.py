@@ -55,16 +55,18 @@ def complexity(maps: Tensor) -> Tensor:
 @register("sparseness", "complexity", "Chalasani et al. 2020", higher_is_better=True)
 @dataclass(frozen=True)
 class Sparseness(Metric):
-    """The Gini coefficient of the map at its own grid, 0 for an even map, towards 1 for a single point.
+    """The Gini coefficient of the map, 0 for an even map, towards 1 for a single point.
 
     Attributes:
         values: Of the ``absolute`` values, or of the map ``shifted`` to a lowest value of zero (TIS).
+        at: The map's own ``grid``, or the size of the ``picture``, to which TIS enlarges it first.
     """
 
     values: Literal["absolute", "shifted"] = "absolute"
+    at: Literal["grid", "picture"] = "grid"
 
     def measure(self, case: Case) -> Tensor:
-        return sparseness(case.maps.double(), self.values)
+        return sparseness((case.maps if self.at == "grid" else case.heat()).double(), self.values)
 
 
 @register("complexity", "complexity", "Bhatt et al. 2020", higher_is_better=False)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from vitrail.errors import InputError
@@ -72,6 +73,41 @@ class Curve:
         low, high = scores.amin(1, keepdim=True), scores.amax(1, keepdim=True)
         line = self.fractions if self.rising else 1 - self.fractions
         return replace(self, responses=torch.where(high > low, (scores - low) / (high - low), line))
+
+    def draw(
+        self,
+        i: int = 0,
+        *,
+        title: str = "",
+        at: Sequence[float] = (),
+        restore: Callable[[Tensor], Image.Image] | None = None,
+    ) -> Image.Image:
+        """Image ``i``: the monotone response, the map's density and the penalty between them (MDA figure 1d).
+
+        Args:
+            i: Which of the images.
+            title: Above the drawing.
+            at: Shares of the picture at which what the model saw is drawn below the curve.
+            restore: Makes a picture of a model input, such as ``view.preprocess.restore``; needed with ``at``.
+        """
+        from vitrail import show
+
+        if at and (self.pictures is None or restore is None):
+            raise InputError("pictures along a curve need restore=, and a curve fresh from its case, not a stored one")
+        seen = []
+        for share in at:
+            k = int((self.fractions - share).abs().argmin())
+            assert self.pictures is not None
+            assert restore is not None
+            seen.append((float(self.fractions[k]), restore(self.pictures(k)[i])))
+        return show.response_curve(
+            self.fractions.cpu().numpy(),
+            self.monotone().responses[i].cpu().numpy(),
+            self.density[i].cpu().numpy(),
+            title=title,
+            across=f"share of the picture {'shown' if self.rising else 'removed'}",
+            pictures=seen,
+        )
 
     def stored(self) -> "Curve":
         """The numbers alone, on the CPU."""

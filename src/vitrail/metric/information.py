@@ -28,7 +28,6 @@ class _Information(Metric):
         thresholds: The shares of pixels shown.
         share: The share of random pixels shown from the start, the same for all methods.
         seed: Another seed draws others.
-        thin: Triangulate with fewer points, some 20 times faster; areas then move by some thousandths.
         sign: What of the map orders the pixels.
         target: The class whose answer counts.
         enlarge: How the map gets the picture's size.
@@ -40,14 +39,13 @@ class _Information(Metric):
     thresholds: tuple[float, ...] = pic.THRESHOLDS
     share: float = 0.01
     seed: int = 0
-    thin: bool = False
     sign: Sign = "signed"
     target: Whose = "predicted"
     enlarge: Enlarge = "auto"
 
     def measure(self, case: Case) -> Tensor:
         """(B, points): the curves."""
-        key = (self.least, self.thresholds, self.share, self.seed, self.thin, self.sign, self.target, self.enlarge)
+        key = (self.least, self.thresholds, self.share, self.seed, self.sign, self.target, self.enlarge)
         found = case.once(("information", *key), lambda: self._curves(case))
         return torch.from_numpy(found[self.answer].values)
 
@@ -61,9 +59,7 @@ class _Information(Metric):
         masks = np.stack([pic.random_mask(case.size, (self.seed, key), self.share) for key in keys])
         heat = case.heat(self.sign, self.enlarge).float().cpu().numpy()
         ask = pic.asker(case.view, classes.cpu())
-        return pic.information_curves(
-            pictures, heat, masks, ask, thresholds=self.thresholds, least=self.least, thin=self.thin
-        )
+        return pic.information_curves(pictures, heat, masks, ask, thresholds=self.thresholds, least=self.least)
 
     def of_each(self, measured: Tensor) -> Tensor:
         return torch.from_numpy(pic.area(measured.numpy()))

@@ -202,6 +202,7 @@ def _evaluate(
                     measured.setdefault((i, j), []).append(metric.measure(case).double().cpu())
                     if isinstance(metric, CurveMetric):
                         curves.setdefault((i, j), []).append(metric.curve(case).stored())
+                case.forget()
                 bar.update(len(images))
     found = []
     for (i, j), parts in measured.items():

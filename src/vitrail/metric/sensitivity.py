@@ -75,8 +75,9 @@ class _Sensitivity(Metric):
         seeds = torch.stack([torch.randint(2**62, (self.samples,), generator=draw) for draw in generators])
 
         def ask(part: slice) -> Tensor:
-            copies = noisy(case.images, seeds[:, part], self.radius)
-            moved = case.explain(copies.flatten(0, 1), case.target.repeat(len(copies)))
+            with case.view.still():  # never in inference mode, whose tensors no gradient can use
+                copies = noisy(case.images, seeds[:, part], self.radius)
+                moved = case.explain(copies.flatten(0, 1), case.target.repeat(len(copies)))
             if moved.shape[1:] != case.maps.shape[1:]:
                 raise InputError(
                     f"{self.id} compares maps at their own grid, {moved.shape[1]} x {moved.shape[2]}, but the case has "

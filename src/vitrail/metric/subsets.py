@@ -98,7 +98,8 @@ class Infidelity(Metric):
         canvas, draw = self._squares(case) if self.perturbation == "square" else self._noise(case)
         share = case.maps[0].numel() / (case.size[0] * case.size[1])
         heat = share * case.heat("signed", self.enlarge).flatten(1).double()
-        foretold = heat.new_empty(len(case), self.samples)
+        with case.view.still():  # never in inference mode, whose tensors cannot be written to below
+            foretold = heat.new_empty(len(case), self.samples)
 
         def shown(which: Tensor, number: Tensor) -> Tensor:
             change = draw(which, number)

@@ -1,0 +1,103 @@
+"""``vitrail evaluate`` and ``vitrail metrics``: pictures, masks and classes from files, a table out."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vitrail import Scores, scenes
+from vitrail.cli import main
+from vitrail.metric import PRESETS, metrics
+
+STEP = "deletion(step=5184)"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two pictures, their masks and a file of their classes and boxes."""
+    home = tmp_path_factory.mktemp("data")
+    (home / "pictures").mkdir()
+    (home / "masks").mkdir()
+    lines = ["file,class,boxes"]
+    for seed in (3, 4):
+        scene = scenes.make(seed)
+        scene.pil.save(home / "pictures" / f"{seed}.png")
+        Image.fromarray(scene.objects[0].mask.astype(np.uint8)).save(home / "masks" / f"{seed}.png")
+        lines.append(f"{seed}.png,{scene.name},{' '.join(map(str, scene.objects[0].box))}")
+    (home / "labels.csv").write_text("\n".join(lines), encoding="utf-8")
+    return home
+
+
+def run(folder: Path, *more: str) -> int:
+    return main(["evaluate", str(folder / "pictures"), "--out", str(folder / "out"), *more])
+
+
+def test_a_table_and_files(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(folder, "--method", "decompx", "random", "--metric", STEP, "--metric", "sparseness") == 0
+    printed = capsys.readouterr().out
+    assert "decompx" in printed
+    assert "scores.parquet" in printed
+    scores = Scores.from_parquet(folder / "out" / "scores.parquet")
+    assert scores.methods == ["decompx", "random"]
+    assert scores.metrics == [STEP, "sparseness"]
+    assert scores.images == ("3.png", "4.png")
+    text = (folder / "out" / "scores.md").read_text(encoding="utf-8")
+    assert text.startswith("# demo, 2 pictures")
+    assert "baseline zero_norm" in text
+    assert [path.name for path in (folder / "out" / "curves").iterdir()] == ["deletion-step=5184.png"]
+
+
+def test_masks_labels_and_boxes(folder: Path) -> None:
+    labels = ["--labels", str(folder / "labels.csv")]
+    masks = ["--masks", str(folder / "masks")]
+    assert (
+        run(folder, *labels, *masks, "--metric", "pointing_game", "deletion_accuracy", "--target", "label", "--quiet")
+        == 0
+    )
+    by_mask = Scores.from_parquet(folder / "out" / "scores.parquet")
+    assert by_mask.row("pointing_game").counted == 2
+    assert run(folder, *labels, "--metric", "energy_pointing_game", "--quiet") == 0, "boxes of the labels file"
+    assert Scores.from_parquet(folder / "out" / "scores.parquet").row("energy_pointing_game").value > 0.5
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--metric", "delition"], "did you mean deletion"),
+        (["--metric", "pointing_game"], "give masks= or boxes="),
+        (["--metric", "deletion_accuracy"], "needs the true classes"),
+        (["--target", "label"], "--target label needs --labels"),
+        (["--labels", "{folder}/nothing.csv"], "cannot be read as CSV"),
+        (["--labels", "{folder}/empty.csv"], "columns file and class"),
+        (["--labels", "{folder}/other.csv"], "says nothing of 3.png"),
+        (["--labels", "{folder}/boxes.csv"], "boxes that cannot be read"),
+        (["--masks", "{folder}/pictures/none"], "there is no mask"),
+        (["--method", "tisss"], "no method called"),
+    ],
+)
+def test_mistakes_get_a_sentence(
+    folder: Path, more: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "empty.csv").write_text("a,b\n", encoding="utf-8")
+    (folder / "other.csv").write_text("file,class\nother.png,1\n", encoding="utf-8")
+    (folder / "boxes.csv").write_text("file,class,boxes\n3.png,1,a b c d\n4.png,1,\n", encoding="utf-8")
+    assert run(folder, *(word.format(folder=folder) for word in more)) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_list_of_metrics(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["metrics", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one["id"] for one in found] == metrics()
+    assert {key for one in found for key in one} >= {"id", "higher_is_better", "needs", "presets"}
+    named = {one["id"]: one for one in found}
+    assert named["pointing_game"]["needs"] == ["masks"]
+    assert named["deletion"]["higher_is_better"] is False
+    assert {preset for one in found for preset in one["presets"]} == set(PRESETS)
+    assert main(["metrics", "*aopc"]) == 0
+    table = capsys.readouterr().out
+    assert "deletion_aopc" in table
+    assert "pointing" not in table
+    assert main(["metrics", "nothing*"]) == 2
