@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 import vitrail
@@ -340,3 +342,69 @@ def test_memory_stays_flat() -> None:
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         vitrail.evaluate(view, image, maps, specs)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000, "kilobytes"
+
+
+# ------------------------------------------------------------------------------------------------- what must hold
+
+KNOWS_THE_OBJECT = [
+    f"deletion(step={STEP})",
+    f"insertion(step={STEP}, baseline=zero_norm)",
+    f"mas_deletion(step={STEP})",
+    f"mas_insertion(step={STEP}, baseline=zero_norm)",
+    "positive_perturbation",
+    "negative_perturbation",
+    "insertion_accuracy",
+    "deletion_accuracy",
+    "insertion_aopc",
+    "deletion_aopc",
+    "lodds",
+    "comprehensiveness",
+    "sufficiency",
+    "road(shares=(0.2, 0.5))",
+    "irof(segments=16)",
+    *(name for name in metrics() if METRICS[name].needs == {"masks"}),
+]
+
+
+@pytest.fixture(scope="module")
+def ranked(world: list[scenes.Scene], masks: list[Any], labels: list[int]) -> Scores:
+    truth = torch.stack([torch.from_numpy(mask) for mask in masks]).float()
+    noise = torch.rand(len(truth), 12, 12, generator=torch.Generator().manual_seed(0))
+    maps = {"perfect": truth, "random": noise, "negative": 1 - truth}
+    inputs = vitrail.load("demo").preprocess.batch([scene.pil for scene in world])
+    return vitrail.evaluate("demo", inputs, maps, KNOWS_THE_OBJECT, masks=truth.bool(), labels=labels)
+
+
+@pytest.mark.parametrize("spec", KNOWS_THE_OBJECT)
+def test_a_perfect_map_beats_a_random_one_which_beats_its_negative(ranked: Scores, spec: str) -> None:
+    values = [ranked.row(parse(spec).spec, name).value for name in ("perfect", "random", "negative")]
+    assert values == sorted(values, reverse=parse(spec).higher_is_better), values
+    assert values[0] != values[2]
+
+
+ORDER_ALONE = ["average_precision", "relevance_rank", "pointing_game", f"deletion(step={STEP})", "deletion_aopc"]
+
+
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 10**6), power=st.integers(0, 2), scale=st.floats(0.1, 10), shift=st.floats(-3, 3))
+def test_rank_metrics_see_only_the_order(seed: int, power: int, scale: float, shift: float) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    # Whole numbers, so that no transformation makes two values equal or tells equal ones apart.
+    maps = torch.randint(-8, 8, (2, 12, 12), generator=generator).double()
+    bent = scale * maps * maps.abs() ** power + shift
+    images = torch.randn(2, 3, 144, 144, generator=generator)
+    masks = torch.rand(2, 144, 144, generator=generator) < 0.3
+    view = vitrail.load("demo")
+    one, other = (
+        Case(view, images, m.repeat_interleave(12, 1).repeat_interleave(12, 2), masks=masks.to(torch.int8))
+        for m in (maps, bent)
+    )
+    for spec in ORDER_ALONE:
+        torch.testing.assert_close(parse(spec).measure(one), parse(spec).measure(other), msg=spec)
+
+
+def test_every_metric_is_on_its_page() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    assert [name for name in metrics() if f"`{name}`" not in page] == []
+    assert f"{len(metrics())} ways to ask" in page
+    assert [name for name in PRESETS if f"| `{name}` |" not in page] == []
