@@ -13,8 +13,8 @@ Score = Literal["probability", "logit"]
 """What of the answer counts: the target class's softmax probability, or its logit. A target function of the user's own
 is taken as it is."""
 
-MOST_ON_CPU, MOST_ON_GPU = 64, 4096
-"""Copies at once: a CPU gains nothing from more, a GPU starves on fewer."""
+MOST_ON_CPU, MOST_ON_GPU = 16, 4096
+"""Copies at once: more than a few fall out of a CPU's cache, a GPU starves on fewer."""
 
 LIVE = 20
 """How many tensors as large as the input a forward pass holds at once, roughly."""
