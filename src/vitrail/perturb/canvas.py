@@ -1,8 +1,7 @@
 """Images that can be shown in part: what is hidden comes from a baseline, or is not there at all."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
 import torch
@@ -60,25 +59,12 @@ class PixelCanvas(Canvas):
         self.cells = images[0, 0].numel() if self._labels is None else int(self._labels.max()) + 1
 
     def logits(self, which: Tensor, shown: Tensor, fill: Tensor | int = 0) -> Tensor:
+        images, fills = self._images[which], self._fills[fill, which]
         mask = shown if self._labels is None else shown.gather(1, self._labels[which])
-        mask = mask.view(len(which), 1, *self._images.shape[2:])
-        # Compiled, the copies of images and fills are never written out.
-        mix = compiled_mixed() if self.view.compiled else mixed
-        return self.view.logits(mix(self._images, self._fills, which, fill, mask))
-
-
-def mixed(images: Tensor, fills: Tensor, which: Tensor, fill: Tensor | int, mask: Tensor) -> Tensor:
-    """(M, 3, H, W): images where the mask is, or by its shares, and fills elsewhere."""
-    if mask.dtype == torch.bool:
-        return torch.where(mask, images[which], fills[fill, which])
-    return torch.lerp(fills[fill, which], images[which], mask.to(images.dtype))
-
-
-@cache
-def compiled_mixed() -> Callable[..., Tensor]:
-    """The same, through `torch.compile`."""
-    compiled: Callable[..., Tensor] = torch.compile(mixed, dynamic=True)
-    return compiled
+        mask = mask.view(len(which), 1, *images.shape[2:])
+        if mask.dtype == torch.bool:
+            return self.view.logits(torch.where(mask, images, fills))
+        return self.view.logits(torch.lerp(fills, images, mask.to(images.dtype)))
 
 
 class TokenCanvas(Canvas):
