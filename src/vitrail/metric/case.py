@@ -61,7 +61,6 @@ class Path:
             raise InputError(f"a step must be 1 pixel or more, but {step} was given")
         return torch.arange(0, cells + step, step).clamp_max(cells)
 
-
     def fractions(self, counts: Tensor, cells: int) -> Tensor:
         """The shares as they were asked for, or those that the steps make."""
         if self.shares is not None:
