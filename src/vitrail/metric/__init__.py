@@ -29,6 +29,7 @@ from vitrail.metric.localisation import (
 )
 from vitrail.metric.presets import PRESETS, Preset, expand
 from vitrail.metric.scores import Score, Scores
+from vitrail.metric.truth import masks_of
 
 __all__ = [
     "METRICS",
@@ -53,6 +54,7 @@ __all__ = [
     "information",
     "irof",
     "masked",
+    "masks_of",
     "metrics",
     "parse",
     "pointing_game",

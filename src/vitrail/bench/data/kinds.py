@@ -1,0 +1,57 @@
+"""From a spec string to a dataset."""
+
+import difflib
+from collections.abc import Callable
+from pathlib import Path
+
+from vitrail.bench.data.annotated import coco_items, pets_items, voc_items
+from vitrail.bench.data.assets import asset_items
+from vitrail.bench.data.drawn import scene_items
+from vitrail.bench.data.imagenet import imagenet_items, imagenet_s_items
+from vitrail.bench.data.items import Dataset
+from vitrail.bench.data.optional import hub_items, segmentation_items
+from vitrail.bench.data.plain import csv_items, folder_items
+from vitrail.errors import InputError
+
+KINDS: dict[str, Callable[[str, str], Dataset]] = {
+    "imagenet": imagenet_items,
+    "imagenet-s": imagenet_s_items,
+    "imagenet-segmentation": segmentation_items,
+    "coco": coco_items,
+    "pets": pets_items,
+    "voc": voc_items,
+    "folder": folder_items,
+    "csv": csv_items,
+    "hf": hub_items,
+    "scenes": scene_items,
+    "assets": asset_items,
+}
+"""How each kind of dataset is read: (what stands behind the colon, the whole spec) -> dataset."""
+
+
+def dataset(spec: str) -> Dataset:
+    """Read a spec string such as ``imagenet:/data/imagenet``, ``csv:photos.csv`` or ``scenes:500``.
+
+    Folders are listed and tables read; no picture is opened.
+
+    Args:
+        spec: A kind of dataset, a colon, and where it is. See docs/data.md for the kinds.
+
+    Example:
+        >>> data = dataset("scenes:28")
+        >>> len(data), data.classes[data[0].label], data[0].mask().shape
+        (28, 'shark', (144, 144))
+    """
+    kind, _, argument = spec.strip().partition(":")
+    if kind in KINDS:
+        return KINDS[kind](argument.strip(), spec)
+    path = Path(spec).expanduser()
+    if path.is_dir() or path.suffix == ".csv":
+        raise InputError(f"the kind of dataset is missing before {spec}; did you mean {_kind_of(path)}:{spec}?")
+    near = difflib.get_close_matches(kind.lower(), KINDS, n=2, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(KINDS)}"
+    raise InputError(f"there is no kind of dataset {kind!r}; {hint}")
+
+
+def _kind_of(path: Path) -> str:
+    return "folder" if path.is_dir() else "csv"

@@ -1,0 +1,167 @@
+"""A run is a folder: a manifest that says what is measured, and Parquet parts, each whole or not there at all.
+
+Any place that fsspec knows will do: a path, ``s3://...``, ``memory://...``. A part belongs to one unit of work and is
+written once, under a temporary name first. Who dies in between leaves nothing that another could mistake for a part.
+"""
+
+import io
+import json
+import posixpath
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from vitrail.errors import InputError
+
+MANIFEST, PARTS, ENDING = "manifest.json", "parts", ".parquet"
+
+
+class Store:
+    """The folder of a run.
+
+    Args:
+        place: A path, or a URL that fsspec knows.
+
+    Example:
+        >>> store = Store("memory://an-example")
+        >>> store.begin({"model": "demo", "images": 2})
+        >>> store.write("ig/00000", pa.table({"image": ["a", "b"]}))
+        >>> list(store.units())
+        ['ig/00000']
+    """
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        try:
+            self._files, self._root = fsspec.core.url_to_fs(str(place))
+        except (ImportError, ValueError) as error:
+            raise InputError(f"{place} cannot be opened ({error}); give a folder or a URL that fsspec knows") from error
+
+    def __reduce__(self) -> tuple[type["Store"], tuple[str]]:
+        return Store, (self.place,)  # workers on other machines open it themselves
+
+    # ---------------------------------------------------------------------------------------------------- manifest
+
+    def begin(self, facts: Mapping[str, Any]) -> None:
+        """Say what the run measures; where that was said before, it must be the same.
+
+        Args:
+            facts: What the results depend on, ready for JSON.
+        """
+        wanted = json.loads(json.dumps(facts))
+        known = self.manifest()
+        if known is None:
+            if any(True for _ in self.units()):
+                raise InputError(f"{self.place} holds parts of a run but no {MANIFEST}; choose another folder")
+            self._put(MANIFEST, json.dumps(wanted, indent=1, ensure_ascii=False).encode())
+            return
+        gaps = list(differences(known, wanted))
+        if gaps:
+            raise InputError(
+                f"{self.place} holds another run; choose another folder, or ask for the same. " + "; ".join(gaps[:6])
+            )
+
+    def manifest(self) -> dict[str, Any] | None:
+        """What was said when the run began; None where none has."""
+        try:
+            found: dict[str, Any] = json.loads(self._get(MANIFEST))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise InputError(f"{self.place}/{MANIFEST} cannot be read ({error}); choose another folder") from error
+        return found
+
+    # ------------------------------------------------------------------------------------------------------- parts
+
+    def units(self) -> Iterator[str]:
+        """The names of all parts that are there, in order."""
+        self._files.invalidate_cache()
+        top = self._path(PARTS)
+        for path in sorted(self._files.find(top)) if self._files.exists(top) else ():
+            name = path[path.index(top) + len(top) + 1 :]
+            if name.endswith(ENDING) and not posixpath.basename(name).startswith("."):
+                yield name.removesuffix(ENDING)
+
+    def has(self, unit: str) -> bool:
+        """Whether a unit is done."""
+        self._files.invalidate_cache()
+        found: bool = self._files.exists(self._part(unit))
+        return found
+
+    def write(self, unit: str, table: pa.Table) -> None:
+        """Put down what a unit found. One that is there already stays: results are the same whoever made them.
+
+        Args:
+            unit: A name such as ``genatt/00012``.
+            table: The rows.
+        """
+        if self.has(unit):
+            return
+        buffer = io.BytesIO()
+        pq.write_table(table, buffer, compression="zstd")
+        self._put(f"{PARTS}/{unit}{ENDING}", buffer.getvalue())
+
+    def read(self, unit: str) -> pa.Table:
+        """What a unit found."""
+        try:
+            return pq.read_table(io.BytesIO(self._get(f"{PARTS}/{unit}{ENDING}")))
+        except FileNotFoundError as error:
+            raise InputError(f"{self.place} has no part {unit!r}; start the run again to make it") from error
+        except pa.ArrowException as error:
+            raise InputError(
+                f"the part {unit!r} of {self.place} is damaged ({error}); delete it and start the run again"
+            ) from error
+
+    # ------------------------------------------------------------------------------------------------------- files
+
+    def _path(self, name: str) -> str:
+        return posixpath.join(self._root, name)
+
+    def _part(self, unit: str) -> str:
+        return self._path(f"{PARTS}/{unit}{ENDING}")
+
+    def _get(self, name: str) -> bytes:
+        found: bytes = self._files.cat_file(self._path(name))
+        return found
+
+    def _put(self, name: str, data: bytes) -> None:
+        """Write a file so that it appears complete under its name, or not at all."""
+        path = self._path(name)
+        folder, last = posixpath.split(path)
+        temporary = posixpath.join(folder, f".{last}.{uuid.uuid4().hex}")
+        try:
+            self._files.makedirs(folder, exist_ok=True)
+            self._files.pipe_file(temporary, data)
+            self._files.mv(temporary, path)
+        except OSError as error:
+            raise InputError(
+                f"{self.place}/{name} cannot be written ({error.strerror or error}); make room or mend the folder, "
+                "then start the run again: it goes on from here"
+            ) from error
+
+
+def differences(known: Any, wanted: Any, name: str = "") -> Iterator[str]:
+    """In words, where two manifests differ.
+
+    Example:
+        >>> list(differences({"model": "a", "n": 1}, {"model": "b", "n": 1}))
+        ["model is 'a' there, but 'b' was asked for"]
+    """
+    if isinstance(known, dict) and isinstance(wanted, dict):
+        for key in dict.fromkeys([*known, *wanted]):
+            inner = f"{name}.{key}" if name else str(key)
+            if key not in known or key not in wanted:
+                yield f"{inner} is only {'asked for' if key in wanted else 'there'}"
+            else:
+                yield from differences(known[key], wanted[key], inner)
+    elif known != wanted:
+        yield f"{name} is {_short(known)} there, but {_short(wanted)} was asked for"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,191 @@
+"""Runs that go on where they stopped: the same table, nothing twice, everything that failed on record."""
+
+import multiprocessing
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+import vitrail
+from vitrail import InputError, Scores, scenes
+from vitrail.bench import Plan, Store, dataset, run
+from vitrail.bench.run import Bench, columns_of, errors, parts_of
+from vitrail.bench.work import map_of
+from vitrail.method import METHODS, Batch, Method
+from vitrail.model import View
+
+PLAN = Plan(
+    "demo",
+    "scenes:6",
+    ("gradcam++", "random"),
+    ("deletion(step=5184)", "pointing_game", "segmentation", "positive_perturbation"),
+    chunk=2,
+)
+
+
+def same(one: Scores, other: Scores) -> bool:
+    """Whether all numbers are equal, bit for bit."""
+    return [r.metric for r in one.rows] == [r.metric for r in other.rows] and all(
+        np.array_equal(a.each, b.each, equal_nan=True) and (a.value, a.low, a.high) == (b.value, b.low, b.high)
+        for a, b in zip(one.rows, other.rows)
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Scores:
+    return run(PLAN, str(tmp_path_factory.mktemp("runs") / "whole"))
+
+
+def test_the_table_is_that_of_evaluate(whole: Scores) -> None:
+    """But for the rounding of stored maps."""
+    items = dataset("scenes:6")
+    expected = vitrail.evaluate(
+        "demo",
+        [item.picture() for item in items],
+        list(PLAN.methods),
+        list(PLAN.metrics),
+        masks=[item.mask() for item in items],
+        labels=[item.label for item in items],
+    )
+    for row in expected.rows:
+        found = whole.row(row.metric, row.method)
+        np.testing.assert_allclose(found.each, row.each, atol=0.02, err_msg=row.metric)
+        assert found.value == pytest.approx(row.value, abs=0.01)
+
+
+def test_a_second_run_does_nothing(tmp_path: Path, whole: Scores) -> None:
+    place = str(tmp_path / "run")
+    assert same(run(PLAN, place), whole)
+    view = vitrail.load("demo")
+    before = view.meter.forwards
+    assert same(run(PLAN, place), whole)
+    assert view.meter.forwards == before
+    bench, store = Bench(PLAN), Store(place)
+    known = parts_of(store)
+    assert not any(bench.work(store, unit, known[unit.name]) for unit in bench.units())
+
+
+def test_new_metrics_and_methods_use_what_is_there(tmp_path: Path, whole: Scores) -> None:
+    place = str(tmp_path / "run")
+    run(replace(PLAN, methods=("random",), metrics=PLAN.metrics[:1]), place)
+    first = {name: Store(place).read(name) for name in Store(place).units()}
+    assert same(run(PLAN, place), whole)
+    store = Store(place)
+    assert all(store.read(name).equals(table) for name, table in first.items()), "nothing is written twice"
+    added = [name for name in store.units() if "+" in name.rpartition("/")[2]]
+    assert len(added) == 3, "one part a chunk of the first method"
+    assert "map" not in store.read(added[0]).column_names
+
+
+def test_memory_is_a_place_too(whole: Scores) -> None:
+    assert same(run(PLAN, "memory://runs/one"), whole)
+
+
+def test_another_configuration_is_refused(tmp_path: Path) -> None:
+    place = str(tmp_path / "run")
+    run(replace(PLAN, metrics=("sparseness",)), place)
+    for other, words in (
+        (replace(PLAN, chunk=3), "chunk is 2 there, but 3 was asked for"),
+        (replace(PLAN, data="scenes:8"), "data is 'scenes:6' there, but 'scenes:8'"),
+        (replace(PLAN, model="demo/shortcut"), "weights is"),
+        (replace(PLAN, explains="label"), "explains is 'predicted' there, but 'label'"),
+    ):
+        with pytest.raises(InputError, match=words):
+            run(other, place)
+
+
+def test_maps_come_back_in_half_precision(tmp_path: Path) -> None:
+    place = str(tmp_path / "run")
+    run(replace(PLAN, methods=("ixg",), metrics=("sparseness",)), place)
+    store = Store(place)
+    records = [record for name in store.units() for record in store.read(name).to_pylist()]
+    exact = vitrail.explain("demo", [item.picture() for item in dataset("scenes:6")], "ixg").maps
+    for record, expected in zip(records, exact):
+        found = map_of(record)
+        assert found.shape == expected.shape
+        assert (found - expected).abs().max() <= expected.abs().max() * 2**-11
+
+
+class Fussy(Method):
+    """Refuses pictures that begin with a bright pixel."""
+
+    id = "fussy"
+    needs = frozenset()
+
+    def maps(self, view: View, batch: Batch) -> Tensor:
+        batch.settle(view)
+        if (batch.images[:, 0, 0, 0] > 0.9).any():
+            raise RuntimeError("too bright")
+        return torch.ones(len(batch), *view.grid_at(batch.size))
+
+
+def test_what_fails_is_on_record_and_the_rest_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS, "fussy", Fussy)
+    for i in range(4):
+        picture = np.array(scenes.make(i).pil)
+        picture[:4, :4] = 255 if i == 1 else 0
+        Image.fromarray(picture).save(tmp_path / f"{i}.png")
+    (tmp_path / "3.png").write_bytes((tmp_path / "3.png").read_bytes()[:200])
+    plan = Plan("demo", f"folder:{tmp_path}", ("fussy", "random"), ("sparseness", "deletion(step=10368)"), chunk=4)
+    found = run(plan, str(tmp_path / "run"))
+    assert found.row("sparseness", "fussy").counted == 2
+    assert found.row("sparseness", "random").counted == 3
+    reasons = {
+        (record["unit"].split("-")[0], record["image"]): record["error"]
+        for record in errors(Store(str(tmp_path / "run")))
+    }
+    assert set(reasons) == {("fussy", "1.png"), ("fussy", "3.png"), ("random", "3.png")}
+    assert reasons["fussy", "1.png"] == "fussy failed: too bright"
+    assert "cannot be read" in reasons["random", "3.png"]
+
+
+def test_a_class_that_is_not_known_cannot_be_explained(tmp_path: Path) -> None:
+    scenes.make(0).pil.save(tmp_path / "0.png")
+    plan = Plan("demo", f"folder:{tmp_path}", ("random",), ("sparseness",), explains="label")
+    assert run(plan, str(tmp_path / "run")).rows[0].counted == 0
+
+
+def test_plans_that_make_no_sense() -> None:
+    with pytest.raises(InputError, match="methods that differ"):
+        replace(PLAN, methods=("ig(steps=50)", "ig"))
+    with pytest.raises(InputError, match="1 image or more"):
+        run(replace(PLAN, chunk=0), "memory://nothing")
+
+
+def _run(place: str) -> None:
+    torch.set_num_threads(1)
+    run(PLAN, place)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_ends_in_the_same_table(tmp_path: Path, whole: Scores) -> None:
+    """Killed again and again at odd moments; what it had done stays as it was."""
+    place = str(tmp_path / "run")
+    seen: dict[str, bytes] = {}
+    for round_ in range(20):
+        process = multiprocessing.get_context("spawn").Process(target=_run, args=(place,))
+        process.start()
+        count, deadline = len(seen), time.monotonic() + 60
+        while process.is_alive() and len(list(Store(place).units())) <= count and time.monotonic() < deadline:
+            time.sleep(0.02)
+        time.sleep(0.05 * round_)
+        if process.is_alive() and process.pid is not None:
+            os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        parts = {
+            path.name + path.parent.name: path.read_bytes()
+            for path in Path(place).glob("parts/*/*.parquet")
+            if path.name[0] != "."
+        }
+        assert all(parts[name] == data for name, data in seen.items()), "no part is made twice"
+        seen = parts
+    assert same(run(PLAN, place), whole)
+    columns = columns_of(Store(place), parts_of(Store(place))[next(iter(Store(place).units()))])
+    assert set(PLAN.metrics) <= columns.keys()
