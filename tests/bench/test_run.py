@@ -146,10 +146,32 @@ def test_what_fails_is_on_record_and_the_rest_goes_on(tmp_path: Path, monkeypatc
     assert "cannot be read" in reasons["random", "3.png"]
 
 
-def test_a_class_that_is_not_known_cannot_be_explained(tmp_path: Path) -> None:
+def test_what_the_images_lack_is_said_first(tmp_path: Path) -> None:
     scenes.make(0).pil.save(tmp_path / "0.png")
-    plan = Plan("demo", f"folder:{tmp_path}", ("random",), ("sparseness",), explains="label")
-    assert run(plan, str(tmp_path / "run")).rows[0].counted == 0
+    plan = Plan("demo", f"folder:{tmp_path}", ("random",), ("sparseness",))
+    for other, words in (
+        (replace(plan, explains="label"), "true classes were to be explained, but folder:.* has none"),
+        (replace(plan, metrics=("pointing_game",)), "needs masks or boxes"),
+        (replace(plan, metrics=("positive_perturbation",)), "needs the true classes"),
+    ):
+        with pytest.raises(InputError, match=words):
+            run(other, str(tmp_path / "run"))
+
+
+def test_images_without_a_mask_or_class_are_left_out_alone(tmp_path: Path) -> None:
+    lines = ["file,class,boxes"]
+    for seed in range(3):
+        scene = scenes.make(seed)
+        scene.pil.save(tmp_path / f"{seed}.png")
+        box = " ".join(map(str, scene.objects[0].box)) if seed else ""
+        lines.append(f"{seed}.png,{scene.label},{box}")
+    (tmp_path / "labels.csv").write_text("\n".join(lines), encoding="utf-8")
+    plan = Plan(
+        "demo", f"csv:{tmp_path / 'labels.csv'}", ("genatt",), ("pointing_game", "sparseness"), explains="label"
+    )
+    found = run(plan, str(tmp_path / "run"))
+    assert (found.row("pointing_game").counted, found.row("pointing_game").skipped) == (2, 1)
+    assert found.row("sparseness").counted == 3
 
 
 def test_plans_that_make_no_sense() -> None:

@@ -80,6 +80,19 @@ class Bench:
         for spec in self.plan.methods:
             parse_method(spec).check(self.view)
         self._others: Pool | None = None
+        self._check()
+
+    def _check(self) -> None:
+        """Say what the images lack before any work is done."""
+        regions = any(item.region is not None or item.boxes is not None for item in self.data)
+        labels = all(item.accepted for item in self.data)
+        for metric in map(parse, self.plan.metrics):
+            if "masks" in metric.needs and not regions:
+                raise InputError(f"{metric.spec} needs masks or boxes, but {self.plan.data} has none")
+            if getattr(metric, "target", None) == "label" and not labels:
+                raise InputError(f"{metric.spec} needs the true classes, but {self.plan.data} does not have them all")
+        if self.plan.explains == "label" and not any(item.accepted for item in self.data):
+            raise InputError(f"the true classes were to be explained, but {self.plan.data} has none")
 
     def facts(self) -> dict[str, Any]:
         """What the numbers depend on. Methods and metrics can be added to a run, so they are not among it."""

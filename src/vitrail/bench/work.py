@@ -198,13 +198,14 @@ def _explain(view: View, rows: Sequence[_Row], method: Method) -> None:
 def _case(view: View, items: Sequence[Item], records: Sequence[dict[str, Any]], method: Method, others: Pool) -> Case:
     opened = [pictures.read(item.picture()) for item in items]
     whole = slice(0, len(items))
-    masks = [item.mask() for item in items]
-    boxes = [item.boxes for item in items]
     regions: tuple[Any, Any] = (None, None)
-    if all(mask is not None for mask in masks):
-        regions = (masks, None)
-    elif all(box is not None for box in boxes):
-        regions = (None, boxes)
+    # Where others have a mask, or boxes, an image without has an empty one: it does not count, and is counted so.
+    if any(item.region is not None for item in items):
+        masks = [item.mask() for item in items]
+        empty = [np.zeros(picture.size[::-1], np.int8) for picture in opened]
+        regions = ([nothing if mask is None else mask for mask, nothing in zip(masks, empty)], None)
+    elif any(item.boxes is not None for item in items):
+        regions = (None, [item.boxes or () for item in items])
     labels = [record["label"] for record in records]
     return Case(
         view,
