@@ -1,5 +1,6 @@
 """Does a map lie on the object? Localisation as metrics; images without a mask, or an empty one, do not count."""
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,9 +35,9 @@ class _Localisation(Metric):
         objects, rest = object_and_rest(case)
         return torch.where(objects | rest, case.heat("signed", self.enlarge), outside)
 
+    @abstractmethod
     def _found(self, case: Case, objects: Tensor) -> Tensor:
         """(B,) the number of each image."""
-        raise NotImplementedError
 
     def measure(self, case: Case) -> Tensor:
         objects, _ = object_and_rest(case)

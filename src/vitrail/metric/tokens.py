@@ -4,6 +4,7 @@ A baseline instead of None paints pixels over, for models without tokens, and so
 deletion can be used again.
 """
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -43,9 +44,9 @@ class _Tokens(CurveMetric):
         shares = self.shares if self.baseline is None else None
         return case.walk(Path(rising, self.baseline, self.step, shares, self.sign))
 
+    @abstractmethod
     def _values(self, case: Case, answers: Answers) -> Tensor:
         """(B, K) what is drawn over the shares."""
-        raise NotImplementedError
 
     def _along(self, case: Case, rising: bool) -> Curve:
         walk = self._walk(case, rising)
