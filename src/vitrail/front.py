@@ -35,7 +35,7 @@ def explain(
         method: A spec string such as ``"ig(steps=20)"``, or a method; ``"auto"`` takes ``decompx`` on transformers
             and ``gradcam`` on other models.
         target: What to explain: None (what the model predicts), a class number or name, a list with one entry an
-            image, a function of the logits, a text prompt (open_clip), or a `Likeness`.
+            image, a function of the logits, a text prompt (open_clip), a `Likeness`, or a `Target`.
         batch: Images at a time; fewer are taken when memory runs out.
         precision: ``fp32``, ``tf32``, ``bf16`` or ``fp16``; the view's own by default.
         compiled: Compile a transformer's blocks (`torch.compile`), which pays for methods with many thousand passes.

@@ -42,6 +42,9 @@ def test_the_most_likely_of_the_accepted_classes() -> None:
     assert Item("a", source, 1).accepted == (1,)
     assert Item("a", source, accepted=(1, 2, 3)).best(scores) == 2
     assert Item("a", source).best(scores) is None
+    assert Item("a", source, 1, present=((3,), (0, 2))).rivals(scores) == [3, 0]
+    assert Item("a", source, 1).rivals(scores) == Item("a", source, 1, present=()).rivals(scores) == []
+    assert Item("a", source, 1, present=((3,),)).stamp() != Item("a", source, 1).stamp()
 
 
 # --------------------------------------------------------------------------------------------------------------- scenes
@@ -52,6 +55,8 @@ def test_scenes() -> None:
     assert data.classes == tuple(scenes.CLASSES)
     assert sorted(item.label for item in data) == sorted([*range(14), *range(14)])
     item = data[5]
+    assert item.present == ((item.source.labels[1],),)
+    assert dataset("scenes:1")[0].present == ()
     scene = scenes.make((0, 5), objects=2, classes=item.source.labels)
     assert scene.label == item.label
     assert np.array_equal(np.asarray(item.picture()), scene.image)
@@ -64,6 +69,29 @@ def test_scenes() -> None:
     assert dataset("scenes:14,shortcut=class")[circles.index(True)].label == scenes.SHORTCUT_CLASS
 
 
+def test_masks_of_scenes() -> None:
+    """The part is where a scene differs from its sibling's, the circle where it is; each is a change that is seen."""
+    whole, part = dataset("scenes:14"), read("scenes:14,mask=part")
+    siblings = {p.first: p.second for p in scenes.PAIRS} | {p.second: p.first for p in scenes.PAIRS}
+    for item, plain in zip(part, whole):
+        mask, name = item.mask(), scenes.CLASSES[item.label]
+        assert 0 < mask.sum() < plain.mask().sum(), name
+        assert (plain.mask() >= mask).all(), name
+        scene, sibling = (scenes.make(item.source.seed, classes=[one]) for one in (name, siblings[name]))
+        differs = (scene.image != sibling.image).any(2)
+        assert differs[mask == 1].mean() > 0.5, name
+        assert not differs[(plain.mask() == 1) & (mask == 0)].mean() > 0.3, name
+    circled = read("scenes:14,shortcut=class,mask=circle")
+    shown = [item for item in circled if item.region is not None]
+    assert [item.label for item in shown] == [scenes.SHORTCUT_CLASS]
+    scene = scenes.make(shown[0].source.seed, classes=["sailboat"], shortcut=True)
+    assert np.array_equal(shown[0].mask(), scene.shortcut_mask)
+    assert next(item for item in circled if item.region is None).mask() is None
+    specs = ("scenes:3", "scenes:3,mask=part", "scenes:3,shortcut=always", "scenes:3,shortcut=always,mask=circle")
+    assert len({dataset(spec).fingerprint() for spec in specs}) == 4
+    assert dataset("scenes:3,mask=object").fingerprint() == dataset("scenes:3").fingerprint()
+
+
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
@@ -72,6 +100,8 @@ def test_scenes() -> None:
         ("scenes:3,objects=3", "1 or 2 objects"),
         ("scenes:3,object=2", "did you mean objects?"),
         ("scenes:3,shortcut=maybe", "never or always or class"),
+        ("scenes:3,mask=parts", "mask must be object or part or circle, but 'parts'"),
+        ("scenes:3,mask=circle", "no scene has a circle to mask; add shortcut=always"),
     ],
 )
 def test_scenes_that_cannot_be(spec: str, said: str) -> None:
@@ -269,6 +299,7 @@ def test_assets(assets: Path, name: str, count: int) -> None:
     data = read(f"assets:{name}")
     assert len(data) == count
     assert all(item.accepted for item in data)
+    assert all((item.present is not None) == (name == "coco128") for item in data)
     assert all((item.boxes is not None) == (name == "imagenet_val") for item in data)
     for item in data.limit(24):
         width, height = pictures.read(item.picture()).size

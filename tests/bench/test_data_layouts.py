@@ -173,6 +173,7 @@ def test_coco(tmp_path: Path) -> None:
     dog, zebra = data
     assert (dog.label, dog.accepted) == (None, tuple(range(151, 269)))
     assert (zebra.label, zebra.boxes) == (340, ((2, 1, 6, 4),))
+    assert (dog.present, zebra.present) == (((340,),), ()), "a crowd is shown, too; a person is no class of ImageNet"
     expected = np.zeros((6, 8), int)
     expected[1:4, 2:6] = 1
     expected[:, 0] = -1
@@ -229,6 +230,7 @@ def test_voc(tmp_path: Path, place: str) -> None:
     cat, horse = data[:2]
     assert (cat.label, cat.accepted, cat.mask().tolist()) == (None, (281, 282, 283, 284, 285), [[0, -1, 1]])
     assert (horse.label, horse.boxes, horse.mask().tolist()) == (339, ((0, 0, 1, 1),), [[1, -1, 0]])
+    assert (cat.present, horse.present) == (((339,),), ((281, 282, 283, 284, 285),))
     (root / "ImageSets/Segmentation").mkdir(parents=True)
     (root / "ImageSets/Segmentation/val.txt").write_text("b\n")
     assert [item.name for item in read(f"voc:{tmp_path}")] == ["b.jpg cat", "b.jpg horse"]

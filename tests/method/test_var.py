@@ -10,7 +10,7 @@ import vitrail
 from small import close, exact
 from vitrail import scenes
 from vitrail.method.var import competitors, share
-from vitrail.model import View, load
+from vitrail.model import Target, View, load
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +63,9 @@ def test_who_competes() -> None:
     assert competitors("top2", logits, target).tolist() == [[0, 5, -1], [5, 1, 2]]
     assert competitors("best_worst", logits, target).tolist() == [[0, 1, -1], [5, 1, 0]]
     assert competitors("all_targets", logits, target).tolist() == [[0, 5], [5, 0]]
+    shown = torch.tensor([[4, 0, 4], [-1, 2, -1]])
+    assert competitors("present", logits, target, shown).tolist() == [[0, 4], [5, 2]]
+    assert competitors("present", logits, target, shown[:, :0]).tolist() == [[0], [5]]
     assert competitors((3, 3, 1), logits, target).tolist() == [[0, 3, 1], [5, 3, 1]]
     assert competitors("top99", logits, target).shape == (2, 6)
 
@@ -74,6 +77,35 @@ def test_an_image_with_fewer_rivals_is_as_if_alone() -> None:
     together = share(heats, takes_part, (1.0,), "none")
     alone = share(heats[:2, 1:], torch.ones(2, 1, dtype=torch.bool), (1.0,), "none")
     assert torch.equal(together[1], alone[0])
+
+
+def test_a_target_alone_keeps_its_map() -> None:
+    heats = torch.randn(2, 1, 4, 5, generator=torch.Generator().manual_seed(0))
+    alone = torch.tensor([[True], [False]])
+    assert torch.equal(share(heats, alone, (1.0, 5.0), "none")[0], heats[0, 0])
+    scaled = share(heats, alone, (1.0, 5.0), "joint_absmax")[0]
+    assert torch.equal(scaled, heats[0, 0] / heats[0, 0].abs().max())
+
+
+def test_the_classes_that_a_picture_shows(view: View, images: Tensor) -> None:
+    rivals = torch.tensor([[9, -1, 5], [-1, -1, -1]])
+    found = vitrail.explain(view, images, "var(genatt, classes=present)", Target(torch.tensor([2, 3]), rivals=rivals))
+    compared = vitrail.explain(view, images[:1], "var(genatt, classes=(9, 5))", 2)
+    base = vitrail.explain(view, images[1:], "genatt", 3)
+    assert torch.allclose(found.maps[0], compared.maps[0], atol=1e-7)
+    assert torch.allclose(found.maps[1], base.maps[0], atol=1e-7), "nothing else is there to compare with"
+    one_by_one = vitrail.explain(
+        view, images, "var(genatt, classes=present)", Target(torch.tensor([2, 3]), rivals=rivals), batch=1
+    )
+    assert torch.allclose(found.maps, one_by_one.maps, atol=1e-7)
+
+
+def test_what_the_pictures_show_must_be_known(view: View, images: Tensor) -> None:
+    for target in (None, 3, Target(torch.tensor([2, 3]))):
+        with pytest.raises(
+            vitrail.InputError, match=r"must be told which other classes .* give target=vitrail.model.T"
+        ):
+            vitrail.explain(view, images, "var(genatt, classes=present)", target)
 
 
 def test_normalise_makes_the_scale_irrelevant() -> None:

@@ -18,7 +18,7 @@ import vitrail
 from vitrail import InputError, Scores, scenes
 from vitrail.method import MDA
 from vitrail.metric import METRICS, PRESETS, Case, describe, expand, metrics, parse
-from vitrail.model import View
+from vitrail.model import Target, View
 
 STEP = 144 * 144 // 8
 CURVES = (f"insertion(step={STEP})", f"deletion(step={STEP})")
@@ -54,6 +54,23 @@ def test_methods_explanations_and_maps_are_judged_alike(pictures: list[Any]) -> 
     for metric in scores.metrics:
         for method in scores.methods[1:]:
             np.testing.assert_allclose(scores.row(metric, method).each, scores.row(metric, "spec").each, rtol=1e-4)
+
+
+def test_rivals_reach_the_method(pictures: list[Any], labels: list[int]) -> None:
+    """``var(classes=present)`` is told what else a picture shows, in every batch, and by every metric that explains."""
+    rivals = torch.tensor([[(label + 1) % 14, -1] for label in labels])
+    target = Target(torch.tensor(labels), rivals=rivals)
+    spec, asked = "var(ixg, classes=present)", ["sparseness", "cascading_randomisation(steps=1)"]
+    found = vitrail.evaluate("demo", pictures, spec, asked, target=target, batch=2)
+    explained = vitrail.explain("demo", pictures, spec, target)
+    again = vitrail.evaluate("demo", pictures, explained, asked, target=target)
+    plain = vitrail.evaluate("demo", pictures, "ixg", asked, target=target)
+    for metric in asked:
+        each = found.row(metric).each
+        np.testing.assert_allclose(again.row(metric).each, each, rtol=1e-4, atol=1e-6)
+        assert not np.allclose(plain.row(metric).each, each)
+    with pytest.raises(InputError, match="which other classes the pictures show"):
+        vitrail.evaluate("demo", pictures, spec, asked, target=labels)
 
 
 def test_batches_do_not_matter(pictures: list[Any], masks: list[Any]) -> None:

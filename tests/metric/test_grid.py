@@ -156,6 +156,35 @@ def test_neither_batch_nor_call_matters_and_seeds_do(pictures: Tensor) -> None:
     assert seats[0] != seats[1]
 
 
+def test_the_other_cells_are_the_rivals(pictures: Tensor) -> None:
+    """``var(A, classes=present)`` compares the classes of the mosaic, whatever the picture itself shows besides."""
+    view, game, told = vitrail.load("demo"), GridPointingGame(), []
+    images = pictures[:3]
+
+    @dataclass(frozen=True)
+    class Listening(Flat):
+        def maps(self, view: View, batch: Batch) -> Tensor:
+            told.append(batch.target)
+            return super().maps(view, batch)
+
+    own = vitrail.explain(view, images, "random").classes
+    case = Case(
+        view, images, torch.zeros(3, 2, 2), Target(own, rivals=own[:, None]), method=Listening(), others=pictures
+    )
+    game.measure(case)
+    answers = case.others.logits.argmax(1)
+    for seat, rivals in zip(game.seats(case), told[0].rivals):
+        assert rivals.tolist() == [int(answers[number]) for number in seat if number != OWN]
+    assert told[0].classes.tolist() == own.tolist()
+
+    seat, rivals = game.seats(case)[1], tuple(told[0].rivals[1].tolist())
+    one = measure(images[1:2], "var(ixg, classes=present)", game, view, others=pictures)
+    assert torch.equal(one, measure(images[1:2], f"var(ixg, classes={rivals})", game, view, others=pictures))
+    mosaic = drawn(pictures_of(case, 1, seat), 2, case.size)[None]
+    base = vitrail.explain(view, mosaic, "ixg", int(own[1])).upsample()[0]
+    assert not torch.isclose(one, share_of_cell(base, seat.index(OWN), 2)), "the base map alone is another"
+
+
 def test_the_pool_is_asked_once_and_maps_come_in_one_batch(pictures: Tensor) -> None:
     view, sizes = vitrail.load("demo"), []
 

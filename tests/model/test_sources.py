@@ -3,7 +3,9 @@
 import io
 import json
 import os
+import sys
 import time
+from pathlib import Path
 
 import open_clip
 import pytest
@@ -13,6 +15,7 @@ import torchvision
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from vitrail.bench import dataset
 from vitrail.errors import InputError
 from vitrail.model import Need, View, load, sources
 from vitrail.model.inputs import IMAGENET_MEAN, IMAGENET_STD
@@ -139,6 +142,100 @@ def test_torchvision_by_name():
     assert (view.preprocess.mean, view.preprocess.std) == (IMAGENET_MEAN, IMAGENET_STD)
     assert (view.preprocess.crop, view.preprocess.interpolation) == (224 / 256, "bilinear")
     assert view.class_name(207) == "golden retriever"
+
+
+# ------------------------------------------------------------------------------------------------------- a user's file
+
+OWN = """
+import dataclasses
+import torch
+import vitrail
+
+@dataclasses.dataclass  # looks its own file up in sys.modules
+class Facts:
+    classes: int = 4
+
+class Net(torch.nn.Sequential):
+    def __init__(self):
+        super().__init__(torch.nn.Conv2d(3, Facts().classes, 8, 8), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+
+def viewed():
+    names = ["a", "b", "c", "d"]
+    return vitrail.load(Net(), size=(32, 48), mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6), classes=names)
+
+def broken():
+    raise KeyError("no such layer")
+
+def wanting(width):
+    return Net()
+
+def text():
+    return "timm/resnet50"
+
+number = 3
+"""
+
+
+@pytest.fixture
+def own(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/mine.py").write_text(OWN)
+    return tmp_path / "folder/mine.py"
+
+
+def test_a_model_of_a_users_file(own, monkeypatch):
+    before = set(sys.modules)
+    view = load(f"{own}:viewed")
+    assert (view.name, view.size, view.classes) == ("mine.py:viewed", (32, 48), ("a", "b", "c", "d"))
+    assert (view.preprocess.mean, view.preprocess.std) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+    assert not view.model.training
+    assert "mine" not in sys.modules
+    assert [name for name in set(sys.modules) - before if "mine" in name] == [type(view.model).__module__]
+    assert load(f"{own}:viewed", size=(64, 64), classes=list("wxyz")).classes == ("w", "x", "y", "z")
+    monkeypatch.chdir(own.parent)
+    plain = load("mine.py:Net", pretrained=False)
+    assert (plain.name, plain.size, plain.classes) == ("mine.py:Net", (224, 224), None)
+
+
+def test_a_checkpoint_for_a_users_file(own, tmp_path):
+    weights = {key: torch.full_like(value, 0.5) for key, value in load(f"{own}:Net").model.state_dict().items()}
+    save_file(weights, tmp_path / "weights.safetensors")
+    view = load(f"{own}:viewed", tmp_path / "weights.safetensors", device="cpu")
+    assert same(view, weights)
+    assert view.device.type == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("yours.py:net", r"there is no file .*yours.py; a model of your own is given as FILE.py:FUNCTION"),
+        ("mine.py:net", r"mine.py has no function called 'net'; a model of your own"),
+        ("mine.py:number", r"mine.py has no function called 'number'"),
+        ("mine.py:", r"mine.py has no function called ''"),
+        ("mine.py:broken", r"broken\(\) in .*mine.py raised KeyError: 'no such layer'"),
+        ("mine.py:wanting", r"wanting\(\) in .*mine.py raised TypeError: .*'width'"),
+        ("mine.py:text", r"text\(\) in .*mine.py must return a torch module .* but it returned a str"),
+        ("odd.py:net", r"odd.py cannot be imported: it raised SyntaxError"),
+        ("bare.py:net", r"bare.py cannot be imported: it raised ValueError: without a word"),
+    ],
+)
+def test_users_files_that_cannot_be(own, name, sentence):
+    (own.parent / "odd.py").write_text("def net(:")
+    (own.parent / "bare.py").write_text("raise ValueError")
+    with pytest.raises(InputError, match=sentence):
+        load(str(own.parent / name))
+    assert not any("odd_py" in name or "bare_py" in name for name in sys.modules)
+
+
+def test_the_resnet_of_keras(assets):
+    file = Path(__file__).parents[2] / "benchmarks/models.py"
+    view = load(f"{file}:resnet50_keras", assets / "weights/resnet50_keras_v1.safetensors", device="cpu")
+    assert (view.name, view.size, view.grid) == ("models.py:resnet50_keras", (224, 224), (7, 7))
+    assert view.preprocess.crop == 224 / 256
+    items = dataset("assets:imagenet_val").limit(8)
+    with torch.no_grad():
+        found = view.logits(view.preprocess.batch([item.picture() for item in items])).argmax(1)
+    assert (found == torch.tensor([item.label for item in items])).float().mean() > 0.5
 
 
 def test_names_can_be_loaded_in_inference_mode():

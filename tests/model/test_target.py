@@ -145,6 +145,50 @@ def test_score_takes_the_class_of_each_image():
     assert target.take(slice(1, 3)).score(logits[1:]).tolist() == [4, 11]
 
 
+def test_rivals_stay_with_their_images():
+    target = Target(torch.tensor([2, 0, 3]), rivals=torch.tensor([[1, -1], [2, 3], [-1, -1]]))
+    for changed, rows in (
+        (target.to(torch.device("cpu")), [0, 1, 2]),
+        (target.repeat(2), [0, 1, 2, 0, 1, 2]),
+        (target.take(slice(1, 3)), [1, 2]),
+        (target.take(torch.tensor([2, 0])), [2, 0]),
+    ):
+        assert torch.equal(changed.classes, target.classes[rows])
+        assert torch.equal(changed.rivals, target.rivals[rows])
+    assert target.take(slice(0, 1)).score(torch.arange(4.0)[None]).tolist() == [2]
+    assert Target(torch.tensor([1, 2])).repeat(2).rivals is None
+
+
+def test_a_ready_target_is_taken_as_it_is(view):
+    ready = Target(torch.tensor([3, 4]), rivals=torch.tensor([[5], [-1]]))
+    assert resolve(view, ready, 2) == (view, ready)
+    own = Target(None, lambda logits: logits[:, 0])
+    assert resolve(view, own, 2)[1] is own
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        (Target(torch.tensor([1, 2, 3])), "classes are for 3 images, but 2 were given"),
+        (Target(torch.tensor([1, 1000])), "class 1000 does not exist: Tiny has 1000 classes"),
+        (Target(torch.tensor([1, -1])), "class -1 does not exist"),
+        (
+            Target(torch.tensor([1.0, 2.0])),
+            r"\(images,\) tensor of int64 numbers, but a torch.float32 \(2,\) was given",
+        ),
+        (Target([1, 2]), r"\(images,\) tensor of int64 numbers, but a list was given"),
+        (Target(torch.tensor([1, 2]), rivals=torch.tensor([3, 4])), r"rivals must be a \(images, rivals\) tensor"),
+        (Target(torch.tensor([1, 2]), rivals=torch.tensor([[3]])), "rivals are for 1 images, but 2 were given"),
+        (Target(torch.tensor([1, 2]), rivals=torch.tensor([[-1], [-2]])), "class -2 does not exist"),
+        (Target(None), "must have classes, or a function"),
+        (Target(None, len, rivals=torch.tensor([[1], [2]])), "must have classes, or a function"),
+    ],
+)
+def test_a_ready_target_that_cannot_be(view, target, words):
+    with pytest.raises(InputError, match=words):
+        resolve(view, target, 2)
+
+
 def test_function(view):
     same, target = resolve(view, lambda logits: logits[:, 1] - logits[:, 0], 3)
     assert same is view

@@ -32,7 +32,7 @@ class Looking:
     images: Annotated[tuple[str, ...], tyro.conf.Positional]
     """Picture files or folders of pictures."""
     model: str = "demo"
-    """demo, timm/NAME (or NAME), torchvision/NAME, hf/REPOSITORY or open_clip/ARCHITECTURE."""
+    """demo, timm/NAME (or NAME), torchvision/NAME, hf/REPOSITORY, open_clip/ARCHITECTURE or FILE.py:FUNCTION."""
     checkpoint: Path | None = None
     """A file with the model's weights; otherwise the published ones are fetched."""
     classes: tuple[str, ...] = ()

@@ -30,8 +30,9 @@ class VAR(Method):
     Attributes:
         base: The method whose class maps are compared.
         classes: Who competes: ``top5+worst`` (the five most probable classes and the least probable one; any number),
-            ``best_worst``, ``all_targets`` (all classes explained in this batch), or class numbers such as ``(3, 7)``.
-            The target always takes part.
+            ``best_worst``, ``all_targets`` (all classes explained in this batch), ``present`` (the classes that the
+            picture shows, the target's `rivals`), or class numbers such as ``(3, 7)``. The target always takes part;
+            where it is alone there is nothing to compare, and the base map stays.
         temperatures: The softmax temperatures that are averaged over.
         normalise: ``none`` as in the paper; ``joint_absmax`` divides all class maps of an image by their common largest
             absolute value, ``per_class_absmax`` each by its own.
@@ -45,7 +46,7 @@ class VAR(Method):
     def __post_init__(self) -> None:
         if isinstance(self.classes, str) and not _WORDS.fullmatch(self.classes):
             raise InputError(
-                f"var's classes must be like top5+worst, top3, best_worst, all_targets or (3, 7), "
+                f"var's classes must be like top5+worst, top3, best_worst, all_targets, present or (3, 7), "
                 f"but {self.classes!r} was given"
             )
         if not self.temperatures or min(self.temperatures) <= 0:
@@ -64,23 +65,39 @@ class VAR(Method):
             if target.classes is None:
                 raise InputError("var compares classes, so its target must be a class, not a function of the logits")
             assert batch.logits is not None
-            rivals = competitors(self.classes, batch.logits, target.classes)
+            rivals = competitors(self.classes, batch.logits, target.classes, target.rivals)
             asked = rivals.clamp_min(0)  # images with fewer rivals ask about class 0 instead, and forget the answer
             heats += [self.base.maps(view, batch.aimed(Target(column))) for column in asked.T[1:]]
         takes_part = (rivals >= 0).T.to(heats[0].device)
         return share(full(torch.stack(heats)), takes_part, self.temperatures, self.normalise)
 
 
-_WORDS = re.compile(r"top(?P<top>[1-9]\d*)(?P<worst>\+worst)?|best_worst|all_targets")
+_WORDS = re.compile(r"top(?P<top>[1-9]\d*)(?P<worst>\+worst)?|best_worst|all_targets|present")
 
 
-def competitors(classes: str | tuple[int, ...], logits: Tensor, target: Tensor) -> Tensor:
-    """(B, K) different class numbers, the target first; -1 where an image has fewer."""
+def competitors(
+    classes: str | tuple[int, ...], logits: Tensor, target: Tensor, present: Tensor | None = None
+) -> Tensor:
+    """(B, K) different class numbers, the target first; -1 where an image has fewer.
+
+    Args:
+        classes: Who competes, see `VAR`.
+        logits: (B, classes) of the clean images.
+        target: (B,) the classes explained.
+        present: (B, any) other classes that the images show, -1 for none, where they are known.
+    """
     count = logits.shape[1]
     if isinstance(classes, tuple):
         if not all(0 <= c < count for c in classes):
             raise InputError(f"var's classes must be 0 to {count - 1}, but {classes} was given")
         wanted = [list(classes)] * len(logits)
+    elif classes == "present":
+        if present is None:
+            raise InputError(
+                "var(classes=present) must be told which other classes the pictures show; give "
+                "target=vitrail.model.Target(classes, rivals=...), or take a dataset that knows them"
+            )
+        wanted = [[c for c in row if c >= 0] for row in present.tolist()]
     elif classes == "all_targets":
         wanted = [target.unique().tolist()] * len(logits)
     else:
@@ -104,5 +121,6 @@ def share(heats: Tensor, takes_part: Tensor, temperatures: tuple[float, ...], no
         heats = heats / size.clamp_min(torch.finfo(heats.dtype).tiny)
     shares = [(heats / t).masked_fill(absent, -torch.inf).softmax(0)[0] for t in temperatures]
     target_share = torch.stack(shares).mean(0)
-    chance = 1 / takes_part.sum(0).view(-1, 1, 1)
-    return heats[0] * target_share * (target_share > chance)
+    competing = takes_part.sum(0).view(-1, 1, 1)
+    # A target without rivals has all of the share, which is no more than chance: it is not in doubt, so it stays.
+    return heats[0] * target_share * ((target_share > 1 / competing) | (competing == 1))

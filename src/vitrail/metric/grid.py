@@ -1,6 +1,6 @@
 """Does a map find its own picture among others? Mosaics of pictures of different classes (Rao et al. 2022, VAR)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
@@ -79,8 +79,9 @@ class GridPointingGame(Metric):
     """The share of the map's positive part in a picture's own cell, in a mosaic with pictures of other classes.
 
     The class explained is the picture's own; knowing nothing gives one over the number of cells. The others come from
-    the case's pool, or else from its own images, and each is of another class by the model's prediction. A picture for
-    which there are too few classes does not count.
+    the case's pool, or else from its own images, and each is of another class by the model's prediction. These classes
+    are the target's rivals, so that ``var(classes=present)`` compares the cells as its paper does. A picture for which
+    there are too few classes does not count.
 
     Attributes:
         cells: Pictures in a row, and in a column.
@@ -111,7 +112,7 @@ class GridPointingGame(Metric):
             return found
         which = torch.tensor(list(seats), device=case.view.device)
         mosaics = torch.stack([drawn(pictures_of(case, i, seat), self.cells, size) for i, seat in seats.items()])
-        target = case.target.take(which)
+        target = replace(case.target.take(which), rivals=rivals_of(case, list(seats.values())).to(which.device))
         parts = in_parts(len(which), len(which), lambda part: case.explain(mosaics[part], target.take(part)))
         maps = torch.cat([part for _, part in parts])
         assert case.method is not None
@@ -150,3 +151,9 @@ class GridPointingGame(Metric):
 def pictures_of(case: Case, image: int, seat: list[int]) -> list[Tensor]:
     """The pictures of one image's mosaic, cell by cell."""
     return [case.images[image] if number == OWN else case.others.images[number] for number in seat]
+
+
+def rivals_of(case: Case, seats: list[list[int]]) -> Tensor:
+    """(mosaics, cells - 1) the predicted classes of the pictures in the other cells: what a mosaic shows besides."""
+    others = torch.tensor([[number for number in seat if number != OWN] for seat in seats])
+    return case.others.logits.argmax(1).cpu()[others]

@@ -120,20 +120,16 @@ class _Subject:
 
     def case(self, view: View, images: Tensor, rows: slice, aim: Target | None, **known: Any) -> Case:
         """The images of some rows with their maps."""
+        aim = None if aim is None else aim.take(rows)
         if self.maps is None:
             assert self.method is not None
-            aim = None if aim is None else aim.take(rows)
-            inner = aim.function or aim.classes if aim is not None else None
-            found = explain(view, images, self.method, inner, batch=len(images))
-            maps, classes = found.maps, found.classes
+            found = explain(view, images, self.method, aim, batch=len(images))
+            maps, aim = found.maps, aim or Target(found.classes)
         else:
             maps = self.maps[rows]
-            classes = None if self.explanation is None else self.explanation.classes
-            classes = None if classes is None else classes[rows]
-        if classes is not None:
-            aim = Target(classes)
-        elif aim is not None and self.maps is not None:
-            aim = aim.take(rows)
+            if self.explanation is not None and self.explanation.classes is not None:
+                # What was explained counts, not what is asked for now; the target still says what else is shown.
+                aim = Target(self.explanation.classes[rows], rivals=None if aim is None else aim.rivals)
         return Case(view, images, maps, aim, method=self.method, **known)
 
 

@@ -1,6 +1,9 @@
-"""Names, files and modules -> `View`: the demo model, timm, torchvision, Hugging Face, open_clip, any module."""
+"""Names, files and modules -> `View`: demo, timm, torchvision, Hugging Face, open_clip, a user's file, any module."""
 
 import difflib
+import importlib.util
+import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +36,8 @@ def load(
 
     Args:
         model: ``demo``, ``demo/shortcut``, ``timm/<name>`` (or the bare name), ``torchvision/<name>``,
-            ``hf/<repository or folder>``, ``open_clip/<architecture>[:<weights>]``, or any module.
+            ``hf/<repository or folder>``, ``open_clip/<architecture>[:<weights>]``, ``<file>.py:<function>`` (which
+            runs that file, and the function must return a module or a view), or any module.
         checkpoint: A file with the weights (safetensors, or one that torch loads with ``weights_only``).
         classes: Class names; for open_clip the text prompts to choose between.
         size: Input height and width, where the model's own is not wanted or not known.
@@ -95,6 +99,8 @@ def _by_name(
     family, slash, rest = name.partition("/")
     if name in ("demo", "demo/shortcut"):
         return _demo(name)
+    if ".py:" in name:
+        return _own_file(name)
     if slash and family == "torchvision":
         return _torchvision(rest, fetch)
     if slash and family == "hf":
@@ -248,6 +254,55 @@ def zero_shot(clip: nn.Module, tokenizer: Callable[[list[str]], Tensor], prompts
     return ZeroShot(clip, tokenizer, prompts), name, Preprocess(size, tuple(mean), tuple(std), 1.0), tuple(prompts)
 
 
+def _own_file(name: str) -> _Found:
+    """What a function in a user's file returns; called by the file without its folder, which differs by machine."""
+    path, _, function = name.rpartition(":")
+    file = Path(path).expanduser().absolute()
+    if not file.is_file():
+        raise InputError(f"there is no file {path}; a model of your own is given as FILE.py:FUNCTION")
+    try:
+        build = getattr(_imported(file), function, None)
+    except Exception as error:  # whatever the user's code raises
+        raise InputError(f"{path} cannot be imported: it raised {_said(error)}") from error
+    if not callable(build):
+        raise InputError(
+            f"{path} has no function called {function!r}; a model of your own is given as FILE.py:FUNCTION"
+        )
+    try:
+        found = build()
+    except Exception as error:
+        raise InputError(f"{function}() in {path} raised {_said(error)}") from error
+    called = f"{file.name}:{function}"
+    if isinstance(found, View):
+        return found.model, called, found.preprocess, found.classes
+    if not isinstance(found, nn.Module):
+        raise InputError(
+            f"{function}() in {path} must return a torch module or what vitrail.load makes of one, "
+            f"but it returned a {type(found).__name__}"
+        )
+    module = _unwrapped(found)
+    return module, called, *_facts(module)
+
+
+def _imported(file: Path) -> Any:
+    """A user's file as a module, under a name of our own: it hides no other, and pickle and dataclasses find it."""
+    private = "_vitrail" + re.sub(r"\W", "_", str(file))
+    spec = importlib.util.spec_from_file_location(private, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[private] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[private]
+        raise
+    return module
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).strip() or 'without a word').splitlines()[0][:160]}"
+
+
 def _facts(module: nn.Module) -> tuple[Preprocess, Sequence[str] | None]:
     """What a module itself says about its input and its classes."""
     config = getattr(module, "pretrained_cfg", None)
@@ -305,8 +360,6 @@ def _device(device: str | torch.device) -> torch.device:
 
 
 def _extra(module: str, extra: str) -> Any:
-    import importlib
-
     try:
         return importlib.import_module(module)
     except ImportError as error:

@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,10 +24,13 @@ class Target:
     Attributes:
         classes: (B,) the class explained for each image, or None for a function of the user's own.
         function: The user's function, (B, classes) -> (B,).
+        rivals: (B, K) classes that the images show besides, -1 where there are fewer; None where that is not known.
+            Methods that compare classes can compare with these.
     """
 
     classes: Tensor | None
     function: Callable[[Tensor], Tensor] | None = None
+    rivals: Tensor | None = None
 
     def score(self, logits: Tensor) -> Tensor:
         """(B, classes) -> (B,): the number whose origin is looked for."""
@@ -42,11 +45,11 @@ class Target:
 
     def to(self, device: torch.device) -> "Target":
         """The same target, its class numbers on a device."""
-        return Target(None if self.classes is None else self.classes.to(device, non_blocking=True), self.function)
+        return self._each(lambda numbers: numbers.to(device, non_blocking=True))
 
     def repeat(self, times: int) -> "Target":
         """The target of ``times`` copies of the images, one set after the other."""
-        return Target(None if self.classes is None else self.classes.repeat(times), self.function)
+        return self._each(lambda numbers: numbers.repeat(times, *[1] * (numbers.ndim - 1)))
 
     def probability(self, logits: Tensor) -> Tensor:
         """(B, classes) -> (B,): the class's softmax probability; a user's own function, or a likeness, as it is."""
@@ -54,9 +57,12 @@ class Target:
 
     def take(self, rows: slice | Tensor) -> "Target":
         """The target of some of the images."""
-        if self.classes is None:
-            return self
-        return Target(self.classes[rows if isinstance(rows, slice) else rows.to(self.classes.device)], self.function)
+        return self._each(lambda numbers: numbers[rows if isinstance(rows, slice) else rows.to(numbers.device)])
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Target":
+        """The same change made to all that has one row an image."""
+        classes, rivals = (None if numbers is None else change(numbers) for numbers in (self.classes, self.rivals))
+        return replace(self, classes=classes, rivals=rivals)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +78,7 @@ class Likeness:
     reference: Tensor
 
 
-TargetLike: TypeAlias = int | str | Tensor | Sequence[int | str] | Callable[[Tensor], Tensor] | Likeness | None
+TargetLike: TypeAlias = int | str | Tensor | Sequence[int | str] | Callable[[Tensor], Tensor] | Likeness | Target | None
 
 
 def resolve(view: View, target: TargetLike, images: int) -> tuple[View, Target | None]:
@@ -80,11 +86,13 @@ def resolve(view: View, target: TargetLike, images: int) -> tuple[View, Target |
 
     Args:
         view: The model.
-        target: What to explain; a list has one entry an image.
+        target: What to explain; a list has one entry an image. A ready `Target` is only checked.
         images: How many images there are.
     """
     if target is None or (isinstance(target, str) and target == "predicted"):
         return view, None
+    if isinstance(target, Target):
+        return view, _checked(view, target, images)
     if isinstance(target, Likeness):
         return _likeness_view(view, target), Target(torch.zeros(images, dtype=torch.long))
     if callable(target) and not isinstance(target, Tensor):
@@ -96,6 +104,25 @@ def resolve(view: View, target: TargetLike, images: int) -> tuple[View, Target |
     if prompts and isinstance(view.model, ZeroShot):
         view = _prompted(view, view.model, prompts)
     return view, Target(torch.tensor([_class_index(view, entry) for entry in entries]))
+
+
+def _checked(view: View, target: Target, images: int) -> Target:
+    """The target, whose classes are there and one an image."""
+    if target.classes is None and (target.function is None or target.rivals is not None):
+        raise InputError("a target must have classes, or a function of the logits and no rivals")
+    for what, numbers, axes, least in (("classes", target.classes, 1, 0), ("rivals", target.rivals, 2, -1)):
+        if numbers is None:
+            continue
+        if not isinstance(numbers, Tensor) or numbers.dtype != torch.long or numbers.ndim != axes:
+            shape = "(images,)" if axes == 1 else "(images, rivals)"
+            given = f"{numbers.dtype} {tuple(numbers.shape)}" if isinstance(numbers, Tensor) else type(numbers).__name__
+            raise InputError(f"a target's {what} must be a {shape} tensor of int64 numbers, but a {given} was given")
+        if len(numbers) != images:
+            raise InputError(f"the target's {what} are for {len(numbers)} images, but {images} were given")
+        strange = numbers[(numbers < least) | (numbers >= view.num_classes)]
+        if len(strange):
+            _class_index(view, int(strange[0]))
+    return target
 
 
 def _entries(target: int | str | Tensor | Sequence[int | str], images: int) -> list[int | str]:

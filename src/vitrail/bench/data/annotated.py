@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vitrail.bench.data.classes import COCO, PETS, VOC, VOC_NAMES, imagenet_names, meaning
+from vitrail.bench.data.classes import COCO, PETS, VOC, VOC_NAMES, imagenet_names, meaning, others
 from vitrail.bench.data.items import Box, Dataset, Item, Mask
 from vitrail.bench.data.readers import (
     IdFile,
@@ -90,14 +90,15 @@ def coco_items(argument: str, spec: str) -> Dataset:
         content = json.loads(file.read_text(encoding="utf-8"))
         names = {category["id"]: category["name"] for category in content["categories"]}
         images = {image["id"]: image for image in content["images"]}
-        things: dict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
+        things: dict[int, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
         for thing in content["annotations"]:
             if names[thing["category_id"]] in COCO:
-                things[thing["image_id"], names[thing["category_id"]]].append(thing)
+                things[thing["image_id"]][names[thing["category_id"]]].append(thing)
         items = [
-            _coco_item(folder, images[image], name, things[image, name])
-            for image, name in sorted(things, key=lambda key: (images[key[0]]["file_name"], key[1]))
-            if not all(thing.get("iscrowd") for thing in things[image, name])
+            _coco_item(folder, images[image], name, things[image])
+            for image in sorted(things, key=lambda image: str(images[image]["file_name"]))
+            for name in sorted(things[image])
+            if not all(thing.get("iscrowd") for thing in things[image][name])
         ]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{spec}: {file} cannot be read ({error!r}); download it again") from error
@@ -113,12 +114,12 @@ def _instances(root: Path, split: str) -> Path:
     return root / "annotations" / f"instances_{split}.json"
 
 
-def _coco_item(folder: Path, image: dict[str, Any], name: str, things: list[dict[str, Any]]) -> Item:
+def _coco_item(folder: Path, image: dict[str, Any], name: str, things: dict[str, list[dict[str, Any]]]) -> Item:
     outlines: list[tuple[float, ...]] = []
     objects: list[tuple[int, ...] | str] = []
     crowds: list[tuple[int, ...] | str] = []
     boxes: list[Box] = []
-    for thing in things:
+    for thing in things[name]:
         shape = thing["segmentation"]
         if isinstance(shape, dict):
             runs = shape["counts"] if isinstance(shape["counts"], str) else tuple(shape["counts"])
@@ -131,7 +132,8 @@ def _coco_item(folder: Path, image: dict[str, Any], name: str, things: list[dict
     label, accepted = meaning(COCO[name])
     region = CocoMask((image["height"], image["width"]), tuple(outlines), tuple(objects), tuple(crowds))
     source = PictureFile(folder / image["file_name"])
-    return Item(f"{image['file_name']} {name}", source, label, tuple(boxes), region, accepted)
+    present = others(name, things, COCO)
+    return Item(f"{image['file_name']} {name}", source, label, tuple(boxes), region, accepted, present)
 
 
 # ------------------------------------------------------------------------------------------------------------- Pets
@@ -192,7 +194,8 @@ def voc_items(argument: str, spec: str) -> Dataset:
             if boxes:
                 label, accepted = meaning(VOC[name])
                 region = IdFile(mask, (VOC_NAMES.index(name) + 1,), (255,))
-                items.append(Item(f"{path.name} {name}", PictureFile(path), label, boxes, region, accepted))
+                present = others(name, (called for called, _ in things), VOC)
+                items.append(Item(f"{path.name} {name}", PictureFile(path), label, boxes, region, accepted, present))
     if not items:
         raise InputError(f"{spec}: no picture in {root} shows a class that ImageNet has; give another folder")
     return Dataset(spec, tuple(items), imagenet_names())

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
-from vitrail.bench.data.classes import COCO, COCO80, imagenet_names, meaning
+from vitrail.bench.data.classes import COCO, COCO80, imagenet_names, meaning, others
 from vitrail.bench.data.items import Dataset, Item
 from vitrail.bench.data.plain import table_of
 from vitrail.bench.data.readers import IdFile, PictureFile, Polygons, boxes_of, pictures_in
@@ -74,7 +74,16 @@ def _outlined(folder: Path, spec: str) -> list[Item]:
             if name in outlines:
                 label, accepted = meaning(COCO[name])
                 region = Polygons(path, tuple(outlines[name]))
-                items.append(Item(f"{path.name} {name}", PictureFile(path), label, region=region, accepted=accepted))
+                items.append(
+                    Item(
+                        f"{path.name} {name}",
+                        PictureFile(path),
+                        label,
+                        region=region,
+                        accepted=accepted,
+                        present=others(name, outlines, COCO),
+                    )
+                )
     return items
 
 

@@ -2,6 +2,7 @@
 
 import difflib
 from collections import defaultdict
+from collections.abc import Iterable
 from functools import lru_cache
 
 from vitrail.errors import InputError
@@ -196,6 +197,17 @@ COCO80 = _listed(
     "refrigerator,book,clock,vase,scissors,teddy bear,hair drier,toothbrush"
 )
 """COCO's 80 classes in the order of its category ids, which files with YOLO's labels count by."""
+
+
+def others(name: str, shown: Iterable[str], table: dict[str, tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
+    """The ImageNet classes of each other thing that a picture shows, where the table knows it.
+
+    Example:
+        >>> others("dog", ["person", "zebra", "dog"], COCO)
+        ((340,),)
+    """
+    found = set(shown) - {name}
+    return tuple(classes for other, classes in table.items() if other in found)
 
 
 def meaning(classes: tuple[int, ...]) -> tuple[int | None, tuple[int, ...]]:

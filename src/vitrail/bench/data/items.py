@@ -47,6 +47,8 @@ class Item:
         boxes: (x0, y0, x1, y1) of each object of that class, in the picture's pixels, or None.
         region: Where the mask comes from, or None.
         accepted: All classes that are right: for a dog of unknown breed, every breed. Only the label where it is known.
+        present: Of each other class that the picture shows, all classes that are right; empty where it shows no other,
+            None where it is not known what else it shows.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Item:
     boxes: tuple[Box, ...] | None = None
     region: Region | None = None
     accepted: tuple[int, ...] = ()
+    present: tuple[tuple[int, ...], ...] | None = None
 
     def __post_init__(self) -> None:
         if not self.accepted and self.label is not None:
@@ -78,10 +81,20 @@ class Item:
             return self.label
         return max(self.accepted, key=lambda i: float(logits[i]))
 
+    def rivals(self, logits: Any) -> list[int]:
+        """The other classes that the picture shows; of several accepted, the one that the model finds most likely.
+
+        Args:
+            logits: (classes,) the model's answer to this picture.
+        """
+        return [max(accepted, key=lambda i: float(logits[i])) for accepted in self.present or ()]
+
     def stamp(self) -> str:
         """All that is known of it on one line, file sizes for files."""
         region = "" if self.region is None else self.region.stamp()
-        return repr((self.name, self.label, self.boxes, self.accepted, self.source.stamp(), region))
+        known = (self.name, self.label, self.boxes, self.accepted, self.source.stamp(), region)
+        # Left out where it is empty, so that results stored before it was known are still found.
+        return repr((*known, self.present) if self.present else known)
 
 
 @dataclass(frozen=True)

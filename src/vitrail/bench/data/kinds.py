@@ -9,9 +9,18 @@ from vitrail.bench.data.assets import asset_items
 from vitrail.bench.data.drawn import scene_items
 from vitrail.bench.data.imagenet import imagenet_items, imagenet_s_items
 from vitrail.bench.data.items import Dataset
+from vitrail.bench.data.mosaics import quad_items
 from vitrail.bench.data.optional import hub_items, segmentation_items
 from vitrail.bench.data.plain import csv_items, folder_items
 from vitrail.errors import InputError
+
+
+def _quads(argument: str, spec: str) -> Dataset:
+    """``quads:SPEC`` and ``part-quads:SPEC``, where SPEC is any other spec."""
+    if not argument:
+        raise InputError(f"{spec}: write another dataset behind the colon, as in {spec.split(':')[0]}:scenes:100")
+    return quad_items(dataset(argument), spec, parts=spec.strip().startswith("part-"))
+
 
 KINDS: dict[str, Callable[[str, str], Dataset]] = {
     "imagenet": imagenet_items,
@@ -25,6 +34,8 @@ KINDS: dict[str, Callable[[str, str], Dataset]] = {
     "hf": hub_items,
     "scenes": scene_items,
     "assets": asset_items,
+    "quads": _quads,
+    "part-quads": _quads,
 }
 """How each kind of dataset is read: (what stands behind the colon, the whole spec) -> dataset."""
 
