@@ -4,11 +4,12 @@ Any place that fsspec knows will do: a path, ``s3://...``, ``memory://...``. A p
 written once, under a temporary name first. Who dies in between leaves nothing that another could mistake for a part.
 """
 
+import contextlib
 import io
 import json
 import posixpath
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import fsspec
@@ -36,6 +37,7 @@ class Store:
 
     def __init__(self, place: str) -> None:
         self.place = place
+        self._names: dict[str, list[str]] = {}
         try:
             self._files, self._root = fsspec.core.url_to_fs(str(place))
         except (ImportError, ValueError) as error:
@@ -55,7 +57,7 @@ class Store:
         wanted = json.loads(json.dumps(facts))
         known = self.manifest()
         if known is None:
-            if any(True for _ in self.units()):
+            if any(True for _ in self.units()) and self.manifest() is None:  # another runner may have begun meanwhile
                 raise InputError(f"{self.place} holds parts of a run but no {MANIFEST}; choose another folder")
             self._put(MANIFEST, json.dumps(wanted, indent=1, ensure_ascii=False).encode())
             return
@@ -71,9 +73,24 @@ class Store:
             found: dict[str, Any] = json.loads(self._get(MANIFEST))
         except FileNotFoundError:
             return None
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             raise InputError(f"{self.place}/{MANIFEST} cannot be read ({error}); choose another folder") from error
         return found
+
+    def note(self, name: str, text: str) -> None:
+        """Put down a text beside the parts, in place of an older one of that name."""
+        self._put(name, text.encode())
+
+    def noted(self, name: str) -> str | None:
+        """A text that `note` put down; None where there is none."""
+        try:
+            return self._get(name).decode()
+        except FileNotFoundError:
+            return None
+
+    def within(self, name: str) -> "Store":
+        """A store in a folder of this one."""
+        return Store(posixpath.join(self.place, name))
 
     # ------------------------------------------------------------------------------------------------------- parts
 
@@ -89,7 +106,7 @@ class Store:
     def has(self, unit: str) -> bool:
         """Whether a unit is done."""
         self._files.invalidate_cache()
-        found: bool = self._files.exists(self._part(unit))
+        found: bool = self._files.exists(self._path(f"{PARTS}/{unit}{ENDING}"))
         return found
 
     def write(self, unit: str, table: pa.Table) -> None:
@@ -105,10 +122,26 @@ class Store:
         pq.write_table(table, buffer, compression="zstd")
         self._put(f"{PARTS}/{unit}{ENDING}", buffer.getvalue())
 
-    def read(self, unit: str) -> pa.Table:
-        """What a unit found."""
+    def names(self, unit: str) -> list[str]:
+        """The names of a part's columns. A part never changes, so they are looked up once."""
+        if unit not in self._names:
+            self._names[unit] = pq.read_schema(io.BytesIO(self._part(unit))).names
+        return self._names[unit]
+
+    def read(self, unit: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """What a unit found.
+
+        Args:
+            unit: A name such as ``genatt/00012``.
+            columns: Only these.
+        """
+        return pq.read_table(io.BytesIO(self._part(unit)), columns=None if columns is None else list(columns))
+
+    def _part(self, unit: str) -> bytes:
         try:
-            return pq.read_table(io.BytesIO(self._get(f"{PARTS}/{unit}{ENDING}")))
+            data = self._get(f"{PARTS}/{unit}{ENDING}")
+            pq.read_metadata(io.BytesIO(data))
+            return data
         except FileNotFoundError as error:
             raise InputError(f"{self.place} has no part {unit!r}; start the run again to make it") from error
         except pa.ArrowException as error:
@@ -120,9 +153,6 @@ class Store:
 
     def _path(self, name: str) -> str:
         return posixpath.join(self._root, name)
-
-    def _part(self, unit: str) -> str:
-        return self._path(f"{PARTS}/{unit}{ENDING}")
 
     def _get(self, name: str) -> bytes:
         found: bytes = self._files.cat_file(self._path(name))
@@ -138,6 +168,8 @@ class Store:
             self._files.pipe_file(temporary, data)
             self._files.mv(temporary, path)
         except OSError as error:
+            with contextlib.suppress(OSError):
+                self._files.rm(temporary)
             raise InputError(
                 f"{self.place}/{name} cannot be written ({error.strerror or error}); make room or mend the folder, "
                 "then start the run again: it goes on from here"

@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,17 +17,12 @@ import torch
 from torch import Tensor
 
 from vitrail.bench.data import Item
+from vitrail.bench.opened import FAILURES, Chunk
 from vitrail.errors import InputError
 from vitrail.front import explain
 from vitrail.method import Method
-from vitrail.metric import Case, Metric, Pool, masks_of
-from vitrail.model import Target, View, full, is_out_of_memory, pictures
-
-Explains = Literal["predicted", "label"]
-"""The class that is explained: the one the model predicts, or the true one."""
-
-FAILURES = (ArithmeticError, AssertionError, IndexError, OSError, RuntimeError, ValueError)
-"""What a picture or a method may raise. It is written down, and the rest goes on; other errors are mistakes."""
+from vitrail.metric import Case, Metric, Pool
+from vitrail.model import View, is_out_of_memory
 
 
 @dataclass(frozen=True)
@@ -67,42 +62,44 @@ def units(items: Sequence[Item], methods: Sequence[str], chunk: int) -> list[Uni
     ]
 
 
-def explained(view: View, unit: Unit, method: Method, explains: Explains) -> pa.Table:
+def explained(view: View, chunk: Chunk, method: Method) -> pa.Table:
     """One row an image: its map, what was explained, the cost; or why there is none.
 
     Args:
         view: The model.
-        unit: The images.
-        method: What its spec describes.
-        explains: Which class.
+        chunk: The images.
+        method: What explains them.
     """
-    rows = [_Row(item) for item in unit.items]
-    whole = [row for row in rows if row.open(view)]
-    _answer(view, whole, explains)
-    whole = [row for row in whole if row.error is None]
-    if whole:
-        _explain(view, whole, method)
-    return pa.Table.from_pylist([row.record() for row in rows], schema=SCHEMA)
+    records = [
+        {"image": row.item.name} | {key: getattr(row, key) for key in ("error", "label", "predicted", "confidence")}
+        for row in chunk.rows
+    ]
+    for record, row in zip(records, chunk.rows):
+        record["explained"] = row.explained
+    if chunk.whole:
+        _explain(view, chunk, chunk.whole, method, records)
+    return pa.Table.from_pylist(records, schema=SCHEMA)
 
 
 def judged(
-    view: View, unit: Unit, table: pa.Table, method: Method, metrics: Sequence[Metric], others: Pool
+    view: View, chunk: Chunk, table: pa.Table, method: Method, metrics: Sequence[Metric], others: Pool | None
 ) -> pa.Table:
     """The table with a column of numbers a metric; an image without a map has none.
 
     Args:
         view: The model.
-        unit: The images.
+        chunk: The images.
         table: What `explained` gave.
         method: The method.
         metrics: What to measure.
-        others: Pictures to set beside these.
+        others: Pictures to set beside these, where a metric asks for them.
     """
     records = table.to_pylist()
     rows = [i for i, record in enumerate(records) if record["error"] is None]
     columns: dict[str, list[list[float] | None]] = {metric.spec: [None] * len(records) for metric in metrics}
     if rows:
-        case = _case(view, [unit.items[i] for i in rows], [records[i] for i in rows], method, others)
+        masked = any("masks" in metric.needs for metric in metrics)
+        case = _case(view, chunk, rows, [records[i] for i in rows], method, others, masked)
         for metric in metrics:
             found = metric.measure(case).double().cpu().reshape(len(rows), -1)
             for i, values in zip(rows, found.tolist()):
@@ -137,83 +134,46 @@ SCHEMA = pa.schema(
 )
 
 
-class _Row:
-    """One image on its way through a unit."""
-
-    def __init__(self, item: Item) -> None:
-        self.item = item
-        self.found: dict[str, Any] = {}
-        self.input: Tensor | None = None
-        self.error: str | None = None
-
-    def open(self, view: View) -> bool:
-        """Read the picture; a broken one is no reason to stop."""
-        try:
-            self.input = view.preprocess.tensor(self.item.picture())
-        except FAILURES as error:
-            self.error = f"the picture cannot be read: {error}"
-        return self.error is None
-
-    def record(self) -> dict[str, Any]:
-        return {"image": self.item.name, "error": self.error, **self.found}
-
-
-def _answer(view: View, rows: Sequence[_Row], explains: Explains) -> None:
-    """Ask the model what it sees, and settle what is explained."""
-    if not rows:
-        return
-    with view.still(), torch.no_grad():
-        logits = full(view.logits(torch.stack([row.input for row in rows if row.input is not None]))).cpu()
-    for row, answer in zip(rows, logits):
-        label, predicted = row.item.best(answer), int(answer.argmax())
-        row.found = {"label": label, "predicted": predicted, "confidence": float(answer.softmax(0).max())}
-        row.found["explained"] = label if explains == "label" else predicted
-        if row.found["explained"] is None:
-            row.error = "its class is not known, so it cannot be explained"
-
-
-def _explain(view: View, rows: Sequence[_Row], method: Method) -> None:
+def _explain(view: View, chunk: Chunk, rows: Sequence[int], method: Method, records: Sequence[dict[str, Any]]) -> None:
     """All at once; where that fails, one by one, so that the image to blame is found and the others go on."""
-    inputs = torch.stack([row.input for row in rows if row.input is not None])
     start = time.perf_counter()
     try:
-        found = explain(view, inputs, method, [row.found["explained"] for row in rows], batch=len(rows))
+        found = explain(view, chunk.inputs[rows], method, chunk.target(rows), batch=len(rows))
     except FAILURES as error:
         if len(rows) == 1:
-            rows[0].error = f"{method.spec} failed: {error}"
+            records[rows[0]]["error"] = f"{method.spec} failed: {error}"
             return
         if is_out_of_memory(error):
             raise
         for row in rows:
-            _explain(view, [row], method)
+            _explain(view, chunk, [row], method, records)
         return
     seconds, forwards = (time.perf_counter() - start) / len(rows), found.forwards / len(rows)
     for row, values in zip(rows, found.maps):
         scale = float(values.abs().max())
         half = (values / scale if scale > 0 else values).half().numpy()
-        row.found |= {"rows": half.shape[0], "columns": half.shape[1], "scale": scale, "map": half.tobytes()}
-        row.found |= {"seconds": seconds, "forwards": forwards}
+        records[row].update(rows=half.shape[0], columns=half.shape[1], scale=scale, map=half.tobytes())
+        records[row].update(seconds=seconds, forwards=forwards)
 
 
-def _case(view: View, items: Sequence[Item], records: Sequence[dict[str, Any]], method: Method, others: Pool) -> Case:
-    opened = [pictures.read(item.picture()) for item in items]
-    whole = slice(0, len(items))
-    regions: tuple[Any, Any] = (None, None)
-    # Where others have a mask, or boxes, an image without has an empty one: it does not count, and is counted so.
-    if any(item.region is not None for item in items):
-        masks = [item.mask() for item in items]
-        empty = [np.zeros(picture.size[::-1], np.int8) for picture in opened]
-        regions = ([nothing if mask is None else mask for mask, nothing in zip(masks, empty)], None)
-    elif any(item.boxes is not None for item in items):
-        regions = (None, [item.boxes or () for item in items])
+def _case(
+    view: View,
+    chunk: Chunk,
+    rows: Sequence[int],
+    records: Sequence[dict[str, Any]],
+    method: Method,
+    others: Pool | None,
+    masked: bool,
+) -> Case:
     labels = [record["label"] for record in records]
     return Case(
         view,
-        view.preprocess.batch(opened),
+        chunk.inputs[rows],
         torch.stack([map_of(record) for record in records]),
-        Target(torch.tensor([record["explained"] for record in records])),
-        masks=masks_of(view.preprocess, opened, whole, *regions),
+        chunk.target(rows),
+        masks=chunk.masks[rows] if masked and chunk.masks is not None else None,
         labels=None if None in labels else torch.tensor(labels),
         method=method,
         others=others,
+        shared=chunk.shared.setdefault(tuple(rows), {}),
     )

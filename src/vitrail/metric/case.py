@@ -28,6 +28,12 @@ WHOSE: tuple[Whose, ...] = ("explained", "predicted", "label")
 T = TypeVar("T")
 
 
+def _once(kept: dict[Any, Any], key: Any, make: Callable[[], T]) -> T:
+    if key not in kept:
+        kept[key] = make()
+    return cast("T", kept[key])
+
+
 @dataclass(frozen=True)
 class Path:
     """A way from nothing to the whole picture, or back, along the order of a map.
@@ -115,6 +121,7 @@ class Case:
         labels: (B,) the true classes.
         method: What made the maps.
         others: Pictures to set beside these, for grids; these themselves by default.
+        shared: Where to keep what does not depend on the maps, for other cases of the same images and target.
     """
 
     def __init__(
@@ -128,6 +135,7 @@ class Case:
         labels: Tensor | None = None,
         method: Method | None = None,
         others: "Pool | Tensor | None" = None,
+        shared: dict[Any, Any] | None = None,
     ) -> None:
         self.view, self.method = view, method
         self.images = images.to(view.device, view.dtype)
@@ -141,6 +149,7 @@ class Case:
         self.others = others if isinstance(others, Pool) else Pool(view, self.images if others is None else others)
         self._target = None if target is None else target.to(view.device)
         self._kept: dict[Any, Any] = {}
+        self._shared: dict[Any, Any] = {} if shared is None else shared
 
     def __len__(self) -> int:
         return len(self.images)
@@ -152,9 +161,7 @@ class Case:
 
     def once(self, key: Any, make: Callable[[], T]) -> T:
         """What ``make`` gives, made the first time it is asked for under this key."""
-        if key not in self._kept:
-            self._kept[key] = make()
-        return cast("T", self._kept[key])
+        return _once(self._kept, key, make)
 
     def forget(self) -> None:
         """Let go of all that was kept: much of it refers to the case, and would wait for Python's garbage collector."""
@@ -199,7 +206,7 @@ class Case:
     @property
     def logits(self) -> Tensor:
         """(B, classes) of the images themselves."""
-        return self.once("logits", lambda: logits_of(self.view, self.images))
+        return _once(self._shared, "logits", lambda: logits_of(self.view, self.images))
 
     @property
     def predicted(self) -> Tensor:
@@ -227,7 +234,7 @@ class Case:
 
     def fill(self, baseline: Baseline) -> Tensor:
         """(B, 3, H, W): what stands where the images are hidden."""
-        return self.once(("fill", baseline), lambda: baseline.fill(self.view, self.images, self.target))
+        return _once(self._shared, ("fill", baseline), lambda: baseline.fill(self.view, self.images, self.target))
 
     def read(self, logits: Tensor, which: Tensor, copies: int) -> Answers:
         """Answers from the (B * copies, classes) logits of copies of the images ``which``."""

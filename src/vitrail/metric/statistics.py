@@ -40,14 +40,18 @@ def interval(values: Numbers, draws: int = DRAWS, level: float = 0.95, seed: int
         >>> low < 0.5 < high
         True
     """
-    values = values[np.isfinite(values)]
+    return _ends(_means(values[np.isfinite(values)], draws, seed), level)
+
+
+def _means(values: Numbers, draws: int, seed: int) -> Numbers:
+    """(draws,) the means of as many values again, drawn anew each time."""
     generator = np.random.default_rng(seed)
     together = max(1, 2**22 // max(len(values), 1))  # so many draws at once that they take some 32 MB
     means = [
         values[generator.integers(0, len(values), (min(together, draws - first), len(values)))].mean(1)
         for first in range(0, draws if len(values) else 0, together)
     ]
-    return _ends(np.concatenate(means) if means else np.array([]), level)
+    return np.concatenate(means) if means else np.array([])
 
 
 def _ends(found: Numbers, level: float) -> tuple[float, float]:
@@ -90,8 +94,7 @@ def paired_bootstrap(one: Numbers, other: Numbers, draws: int = DRAWS, seed: int
     gaps = (one - other)[np.isfinite(one) & np.isfinite(other)]
     if not len(gaps):
         return Difference(math.nan, math.nan, math.nan, math.nan, 0)
-    generator = np.random.default_rng(seed)
-    means = np.array([gaps[generator.integers(0, len(gaps), len(gaps))].mean() for _ in range(draws)])
+    means = _means(gaps, draws, seed)
     tail = min((means <= 0).mean(), (means >= 0).mean())
     return Difference(float(gaps.mean()), *_ends(means, 0.95), min(1.0, 2 * float(tail)), len(gaps))
 

@@ -1,0 +1,6 @@
+"""Who does the work of a run: this process, or a Ray cluster. Both do the same units, and give the same table."""
+
+from vitrail.bench.engines.local import Local
+from vitrail.bench.engines.ray import Ray
+
+__all__ = ["Local", "Ray"]
