@@ -1,7 +1,34 @@
-"""Many images: datasets with what is known of each picture, runs that any later run goes on from, and their store."""
+"""Many images: datasets, the papers' tables as protocols, runs that any later run goes on from, and their reports."""
 
 from vitrail.bench.data import KINDS, Dataset, Item, dataset
-from vitrail.bench.run import Bench, Plan, errors, run, scores
+from vitrail.bench.engines import Local
+from vitrail.bench.filter import Filter
+from vitrail.bench.load import protocol, protocols
+from vitrail.bench.perform import narrowed, perform
+from vitrail.bench.protocol import Column, Part, Protocol, Sweep
+from vitrail.bench.run import Bench, Engine, Plan, errors, run, scores
 from vitrail.bench.store import Store
 
-__all__ = ["KINDS", "Bench", "Dataset", "Item", "Plan", "Store", "dataset", "errors", "run", "scores"]
+__all__ = [
+    "KINDS",
+    "Bench",
+    "Column",
+    "Dataset",
+    "Engine",
+    "Filter",
+    "Item",
+    "Local",
+    "Part",
+    "Plan",
+    "Protocol",
+    "Store",
+    "Sweep",
+    "dataset",
+    "errors",
+    "narrowed",
+    "perform",
+    "protocol",
+    "protocols",
+    "run",
+    "scores",
+]

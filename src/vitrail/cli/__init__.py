@@ -7,11 +7,15 @@ from typing import Annotated
 
 import tyro
 
+from vitrail.cli.bench import Bench
 from vitrail.cli.demo import Demo
 from vitrail.cli.evaluate import Evaluate
 from vitrail.cli.explain import Explain
 from vitrail.cli.methods import Methods
 from vitrail.cli.metrics import Metrics
+from vitrail.cli.protocols import Protocols
+from vitrail.cli.recommend import Recommend
+from vitrail.cli.report import Report
 from vitrail.errors import InputError
 
 __all__ = ["main"]
@@ -19,12 +23,16 @@ __all__ = ["main"]
 Verb = (
     Annotated[Explain, tyro.conf.subcommand("explain")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Bench, tyro.conf.subcommand("bench")]
+    | Annotated[Recommend, tyro.conf.subcommand("recommend")]
     | Annotated[Methods, tyro.conf.subcommand("methods")]
     | Annotated[Metrics, tyro.conf.subcommand("metrics")]
+    | Annotated[Protocols, tyro.conf.subcommand("protocols")]
+    | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Demo, tyro.conf.subcommand("demo")]
 )
 
-LISTS = ("--method", "--metric", "--classes")
+LISTS = ("--method", "--metric", "--methods", "--metrics", "--classes", "--images")
 """Flags that may be repeated: ``--method ig --method rollout`` means ``--method ig rollout``."""
 
 

@@ -3,12 +3,16 @@
 from vitrail.show.curves import Line, mean_curves, response_curve
 from vitrail.show.heat import Scale, colourise, overlay, scale, upsample
 from vitrail.show.sheet import Cell, Row, sheet, strip
+from vitrail.show.sweep import Panel, PlotForm, Track, sweep
 
 __all__ = [
     "Cell",
     "Line",
+    "Panel",
+    "PlotForm",
     "Row",
     "Scale",
+    "Track",
     "colourise",
     "mean_curves",
     "overlay",
@@ -16,5 +20,6 @@ __all__ = [
     "scale",
     "sheet",
     "strip",
+    "sweep",
     "upsample",
 ]

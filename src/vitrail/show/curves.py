@@ -60,7 +60,7 @@ def mean_curves(lines: Sequence[Line], *, title: str = "", across: str = "", up:
         if len(line.values) > 1:
             spread = 1.96 * np.nanstd(line.values, 0, ddof=1) / np.sqrt(np.maximum(count, 1))
             axes.fill_between(line.fractions, mean - spread, mean + spread, color=colour, alpha=0.15, linewidth=0)
-    _dress(axes, title, across, up)
+    dress(axes, title, across, up)
     axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.01, 0.5))
     return _picture(figure)
 
@@ -93,7 +93,7 @@ def response_curve(
         axes.fill_between(
             fractions, response, density, color=COLOURS[3], alpha=0.22, linewidth=0, label="alignment penalty"
         )
-    _dress(axes, title, across, "response")
+    dress(axes, title, across, "response")
     axes.legend(frameon=False, fontsize=9)
     width = 0.86 / max(len(pictures), 1)
     for i, (fraction, picture) in enumerate(pictures):
@@ -112,7 +112,8 @@ def _figure(width: float, height: float) -> tuple[Any, Any]:
     return figure, figure.add_subplot()
 
 
-def _dress(axes: Any, title: str, across: str, up: str) -> None:
+def dress(axes: Any, title: str, across: str, up: str) -> None:
+    """Title, names of the axes, and quiet lines."""
     axes.set_title(title, fontsize=11, color=INK, loc="left")
     axes.set_xlabel(across, fontsize=9, color=INK)
     axes.set_ylabel(up, fontsize=9, color=INK)
