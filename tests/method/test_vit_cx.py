@@ -117,3 +117,11 @@ def test_agrees_with_the_authors_code_on_the_same_noise(assets: Path) -> None:
     close = agreement(F.avg_pool2d(found, 16).numpy(), maps)
     assert close.pearson > 0.999999
     assert close.error <= 1e-5
+
+
+def test_maps_can_be_stretched() -> None:
+    plain, stretched = (
+        vitrail.explain("demo", pictures(1, (144, 144)), ViTCX(normalise=wanted)).maps for wanted in (0, 1)
+    )
+    assert (float(stretched.min()), float(stretched.max())) == (0.0, 1.0)
+    torch.testing.assert_close(stretched, (plain - plain.min()) / (plain.max() - plain.min()))

@@ -1,7 +1,7 @@
 """Many images: datasets, the papers' tables as protocols, runs that any later run goes on from, and their reports."""
 
 from vitrail.bench.data import KINDS, Dataset, Item, dataset
-from vitrail.bench.engines import Local
+from vitrail.bench.engines import Local, Ray
 from vitrail.bench.filter import Filter
 from vitrail.bench.load import protocol, protocols
 from vitrail.bench.perform import narrowed, perform
@@ -21,6 +21,7 @@ __all__ = [
     "Part",
     "Plan",
     "Protocol",
+    "Ray",
     "Store",
     "Sweep",
     "dataset",

@@ -52,6 +52,8 @@ class Bench:
     """The Ray cluster's address; one is started on this machine where none is given."""
     gpus: float | None = None
     """Ray: GPUs a worker, such as 0.5."""
+    workers: int | None = None
+    """Ray: how many workers; as many as fit by default."""
     device: tuple[str, ...] = ()
     """cpu, cuda, or several such as cuda:0 cuda:1; the GPU by default if there is one."""
     quiet: Quiet = False
@@ -90,9 +92,9 @@ class Bench:
 
     def _engine(self) -> "Engine | None":
         if self.engine == "local":
-            if self.address is not None or self.gpus is not None:
-                raise InputError("--address and --gpus are for a Ray cluster; add --engine ray")
+            if (self.address, self.gpus, self.workers) != (None, None, None):
+                raise InputError("--address, --gpus and --workers are for a Ray cluster; add --engine ray")
             return None
-        from vitrail.bench.engines import Ray
+        from vitrail.bench import Ray
 
-        return Ray(self.address, gpus=self.gpus)
+        return Ray(self.address, gpus=self.gpus, workers=self.workers)

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from vitrail.errors import InputError
 from vitrail.method.base import Batch, Method, register
 from vitrail.method.cam_scores import clean_features
+from vitrail.method.tis import stretched
 from vitrail.model import Need, View
 from vitrail.perturb import Canvas, Responder
 
@@ -42,12 +43,14 @@ class ViTCX(Method):
         masks: At most so many masks: beyond the threshold, where it leaves more.
         noise: Standard deviation of the noise, in normalised inputs.
         seed: Another seed draws other noise.
+        normalise: Stretch each map to 0..1, as the evaluation of MDA does.
     """
 
     threshold: float = 0.1
     masks: int | None = None
     noise: float = 0.1
     seed: int = 0
+    normalise: bool = False
 
     pixels = True
 
@@ -67,7 +70,8 @@ class ViTCX(Method):
             masks = [grouped(maps, batch.size, self.threshold, self.masks) for maps in clean_features(view, batch)]
             generators = [batch.generator(i, self.seed) for i in range(len(batch))]
             seeds = [torch.randint(2**62, (len(own),), generator=draw) for own, draw in zip(masks, generators)]
-            return self.explain(view, batch, masks, seeds)
+            maps = self.explain(view, batch, masks, seeds)
+            return stretched(maps) if self.normalise else maps
 
     def explain(self, view: View, batch: Batch, masks: list[Tensor], seeds: list[Tensor]) -> Tensor:
         """The maps that some masks give.
