@@ -205,3 +205,10 @@ def test_a_run_that_is_killed_ends_in_the_same_table(tmp_path: Path, whole: Scor
     assert same(run(PLAN, place), whole)
     columns = columns_of(Store(place), parts_of(Store(place))[next(iter(Store(place).units()))])
     assert set(PLAN.metrics) <= columns.keys()
+
+
+def test_a_chunk_without_any_mask_does_not_count(tmp_path: Path) -> None:
+    """Only some scenes have a circle, and here not one of every chunk."""
+    plan = Plan("demo", "scenes:14,shortcut=class,mask=circle", ("random",), ("pointing_game",), chunk=4)
+    row = run(plan, str(tmp_path / "run")).row("pointing_game")
+    assert (row.counted, row.skipped) == (1, 13)

@@ -168,9 +168,8 @@ def test_the_other_cells_are_the_rivals(pictures: Tensor) -> None:
             return super().maps(view, batch)
 
     own = vitrail.explain(view, images, "random").classes
-    case = Case(
-        view, images, torch.zeros(3, 2, 2), Target(own, rivals=own[:, None]), method=Listening(), others=pictures
-    )
+    target = Target(own, rivals=own[:, None])
+    case = Case(view, images, torch.zeros(3, 2, 2), target, method=Listening(), others=pictures)
     game.measure(case)
     answers = case.others.logits.argmax(1)
     for seat, rivals in zip(game.seats(case), told[0].rivals):

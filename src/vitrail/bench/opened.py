@@ -105,15 +105,13 @@ class Chunk:
         return Target(torch.tensor([self.rows[i].explained for i in rows]), rivals=rivals)
 
     @cached_property
-    def masks(self) -> Tensor | None:
-        """(rows, H, W): 1 on the object, 0 beside it, -1 where it does not count; None where no row knows it.
+    def masks(self) -> Tensor:
+        """(rows, H, W): 1 on the object, 0 beside it, -1 where it does not count.
 
-        Where others have a mask, or boxes, a picture without has an empty one: it does not count, and is counted so.
+        A picture without a mask or boxes has an empty one, others may have theirs: it does not count, and is counted so.
         """
         items = [row.item for row in self.rows]
         drawn = any(item.region is not None for item in items)
-        if not drawn and all(item.boxes is None for item in items):
-            return None
         found = torch.zeros(len(items), *self.inputs.shape[2:], dtype=torch.int8)
         for i in self.whole:
             picture = self.rows[i].picture
@@ -128,4 +126,4 @@ class Chunk:
 
     def covered(self, row: int) -> float:
         """The share of a picture, as the model sees it, that the object covers."""
-        return 0.0 if self.masks is None else float((self.masks[row] == 1).float().mean())
+        return float((self.masks[row] == 1).float().mean())

@@ -171,7 +171,7 @@ def _case(
         chunk.inputs[rows],
         torch.stack([map_of(record) for record in records]),
         chunk.target(rows),
-        masks=chunk.masks[rows] if masked and chunk.masks is not None else None,
+        masks=chunk.masks[rows] if masked else None,
         labels=None if None in labels else torch.tensor(labels),
         method=method,
         others=others,

@@ -1,0 +1,108 @@
+"""``vitrail recommend``: which method to use for a model, tried on one's own pictures."""
+
+import json
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from vitrail.cli.options import Device, Quiet, say, watched
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from vitrail.bench.recommendation import Candidate, Recommendation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recommend:
+    """Say which method to use for a model: a short benchmark on your own pictures, and how sure it is.
+
+    Example: vitrail recommend --model timm/vit_base_patch16_224 --images photos
+    """
+
+    model: str
+    """demo, timm/NAME (or NAME), torchvision/NAME, hf/REPOSITORY or FILE.py:FUNCTION."""
+    checkpoint: Path | None = None
+    """A file with the model's weights; otherwise the published ones are fetched."""
+    images: tuple[str, ...]
+    """A folder of pictures, or picture files: of the kind that is to be explained."""
+    limit: int = 24
+    """So many pictures at most, evenly spread."""
+    methods: tuple[str, ...] = ()
+    """Choose from these; by default from cheap ones that the model serves."""
+    out: str | None = None
+    """Keep the run in this folder; see it with: vitrail report FOLDER."""
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
+    """Arithmetic of the model's passes."""
+    device: Device = None
+    json: bool = False
+    """Print JSON instead of words and a table."""
+    quiet: Quiet = False
+
+    def run(self) -> None:
+        """Measure, and say what follows."""
+        from vitrail.bench.recommend import recommend
+
+        found = recommend(
+            self.model,
+            self.images,
+            checkpoint=self.checkpoint,
+            methods=self.methods,
+            limit=self.limit,
+            out=self.out,
+            device=self.device,
+            precision=self.precision,
+            progress=watched(self.quiet),
+            command=shlex.join(["vitrail", *sys.argv[1:]]),
+        )
+        if self.json:
+            print(json.dumps(found.to_dict(), indent=1))
+            return
+        if not self.quiet:
+            _show(found)
+        if self.out is not None:
+            say(f"run: {self.out}; all numbers: vitrail report {shlex.quote(self.out)}", self.quiet)
+
+
+def _show(found: "Recommendation") -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    console.print(f"{found.model}, {found.images:,} pictures")
+    console.print(_table(found))
+    for line in found.sentences():
+        console.print(line)
+
+
+def _table(found: "Recommendation") -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    from vitrail.bench.recommendation import FLOOR
+    from vitrail.bench.report.words import cost, figure
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
+    table.add_column("method", overflow="fold")
+    for heading in ("Ins - Del ↑", "likeness ↓", "s/image", "passes"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("")
+    for one in found.candidates:
+        half = f" ±{figure((one.high - one.low) / 2, 3)}" if one.images else ""
+        numbers = (f"{figure(one.value, 3)}{half}", figure(one.likeness, 2), cost(one.seconds), cost(one.passes))
+        table.add_row(one.method, *numbers, _verdict(found, one))
+    table.add_row(FLOOR, figure(found.floor, 3), "", "", "", "the floor")
+    return table
+
+
+def _verdict(found: "Recommendation", one: "Candidate") -> str:
+    if not one.images:
+        return "no map"
+    if not one.passes_both:
+        floor = "below random" if one.above_random.high < 0 else "as random"
+        faults = {floor: not one.beats_random, "ignores the model": one.ignores_model}
+        return ", ".join(words for words, true in faults.items() if true)
+    if one is found.best:
+        return "best"
+    return "as good" if one in found.tied else "behind"
