@@ -36,7 +36,7 @@ def test_commands_parse(page: Path) -> None:
     for block in _blocks(page, "bash"):
         for line in block.splitlines():
             if line.startswith("vitrail "):
-                tyro.cli(Verb, args=merged(shlex.split(line)[1:]))
+                tyro.cli(Verb, args=merged(shlex.split(line, comments=True)[1:]))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

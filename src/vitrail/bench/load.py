@@ -217,8 +217,12 @@ def _part(name: str, given: dict[str, Any], where: str) -> Part:
 
 
 def _exists(spec: str) -> bool:
-    """Whether there is such a method. One that is not there yet is no mistake; parameters that it lacks are."""
-    return spec.partition("(")[0].strip() in METHODS
+    """Whether there is such a method. One that is not there yet is no mistake; parameters that it lacks are.
+
+    AHA without an explainer is not there either: none comes with vitrail for the papers' models.
+    """
+    name = spec.partition("(")[0].strip()
+    return name in METHODS and not (name == "aha" and "explainer" not in spec)
 
 
 def _methods(given: Any, where: str, *, absent: bool = False) -> dict[str, str]:

@@ -108,7 +108,7 @@ class Chunk:
     def masks(self) -> Tensor:
         """(rows, H, W): 1 on the object, 0 beside it, -1 where it does not count.
 
-        A picture without a mask or boxes has an empty one, others may have theirs: it does not count, and is counted so.
+        A picture without a mask or boxes, where others have theirs, has an empty one; the report says who is left out.
         """
         items = [row.item for row in self.rows]
         drawn = any(item.region is not None for item in items)

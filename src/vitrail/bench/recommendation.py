@@ -10,7 +10,7 @@ import numpy as np
 
 from vitrail.bench.report.compare import Measured
 from vitrail.bench.report.words import cost
-from vitrail.metric.statistics import Difference, paired_bootstrap
+from vitrail.metric import Difference, paired_bootstrap
 
 FLOOR = "random"
 """What a method must beat to say anything at all."""

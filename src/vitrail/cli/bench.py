@@ -60,8 +60,7 @@ class Bench:
 
     def run(self) -> None:
         """Measure, and print the report."""
-        from vitrail.bench import narrowed, perform, protocol
-        from vitrail.bench.report import Result, text
+        from vitrail.bench import narrowed, perform, protocol, report
 
         wanted = narrowed(self._changed(protocol(self.protocol)), self.part, self.methods, self.metrics)
         out = self.out or f"runs/{wanted.name.replace('/', '-')}"
@@ -75,7 +74,7 @@ class Bench:
             command=command,
         )
         if not self.quiet:
-            print(text(Result.of(store), "terminal"), end="")
+            print(report.text(report.Result.of(store), "terminal"), end="")
         say(f"run: {out}; other forms: vitrail report {shlex.quote(out)} --out FOLDER", self.quiet)
 
     def _changed(self, wanted: "Protocol") -> "Protocol":

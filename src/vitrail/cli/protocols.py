@@ -20,7 +20,7 @@ class Protocols:
 
     def run(self) -> None:
         """Print the table, or the JSON list."""
-        from vitrail.bench.load import protocol, protocols, to_dict
+        from vitrail.bench import protocol, protocols, to_dict
 
         found = [protocol(name) for name in protocols(self.pattern)]
         if self.json:

@@ -12,7 +12,7 @@ from vitrail.cli.options import Device, Quiet, say, watched
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from vitrail.bench.recommendation import Candidate, Recommendation
+    from vitrail.bench import Candidate, Recommendation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +43,9 @@ class Recommend:
 
     def run(self) -> None:
         """Measure, and say what follows."""
-        from vitrail.bench.recommend import recommend
+        from vitrail.bench import recommend
 
-        found = recommend(
+        found = recommend.recommend(
             self.model,
             self.images,
             checkpoint=self.checkpoint,
@@ -80,8 +80,7 @@ def _table(found: "Recommendation") -> "Table":
     from rich import box
     from rich.table import Table
 
-    from vitrail.bench.recommendation import FLOOR
-    from vitrail.bench.report.words import cost, figure
+    from vitrail.bench import FLOOR, report
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
     table.add_column("method", overflow="fold")
@@ -89,10 +88,15 @@ def _table(found: "Recommendation") -> "Table":
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("")
     for one in found.candidates:
-        half = f" ±{figure((one.high - one.low) / 2, 3)}" if one.images else ""
-        numbers = (f"{figure(one.value, 3)}{half}", figure(one.likeness, 2), cost(one.seconds), cost(one.passes))
+        half = f" ±{report.figure((one.high - one.low) / 2, 3)}" if one.images else ""
+        numbers = (
+            f"{report.figure(one.value, 3)}{half}",
+            report.figure(one.likeness, 2),
+            report.cost(one.seconds),
+            report.cost(one.passes),
+        )
         table.add_row(one.method, *numbers, _verdict(found, one))
-    table.add_row(FLOOR, figure(found.floor, 3), "", "", "", "the floor")
+    table.add_row(FLOOR, report.figure(found.floor, 3), "", "", "", "the floor")
     return table
 
 

@@ -29,6 +29,7 @@ from vitrail.metric.localisation import (
 )
 from vitrail.metric.presets import PRESETS, Preset, expand
 from vitrail.metric.scores import Score, Scores
+from vitrail.metric.statistics import Difference, Numbers, friedman, interval, paired_bootstrap
 from vitrail.metric.truth import masks_of
 
 __all__ = [
@@ -37,7 +38,9 @@ __all__ = [
     "Case",
     "Curve",
     "CurveMetric",
+    "Difference",
     "Metric",
+    "Numbers",
     "Path",
     "Pool",
     "Preset",
@@ -50,12 +53,15 @@ __all__ = [
     "energy_pointing_game",
     "evaluate",
     "expand",
+    "friedman",
     "grid",
     "information",
+    "interval",
     "irof",
     "masked",
     "masks_of",
     "metrics",
+    "paired_bootstrap",
     "parse",
     "pointing_game",
     "randomisation",

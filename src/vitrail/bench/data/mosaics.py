@@ -8,7 +8,7 @@ from PIL import Image
 
 from vitrail.bench.data.items import Dataset, Item, Mask, Picture
 from vitrail.errors import InputError
-from vitrail.metric.truth import masks_of
+from vitrail.metric import masks_of
 from vitrail.model import Preprocess, pictures
 
 SIDE = 224

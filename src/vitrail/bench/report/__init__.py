@@ -9,6 +9,7 @@ from vitrail.bench.report.page import html
 from vitrail.bench.report.plots import plot
 from vitrail.bench.report.result import Agreement, Cell, Heading, Result, Row, Section, Standing
 from vitrail.bench.report.terminal import terminal
+from vitrail.bench.report.words import cost, figure
 
 __all__ = [
     "ENDINGS",
@@ -20,7 +21,9 @@ __all__ = [
     "Row",
     "Section",
     "Standing",
+    "cost",
     "csv",
+    "figure",
     "gather",
     "html",
     "latex",

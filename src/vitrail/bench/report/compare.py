@@ -9,9 +9,8 @@ from scipy import stats
 
 from vitrail.bench.protocol import Column
 from vitrail.bench.report.result import Agreement, Cell, Standing
-from vitrail.metric import Scores
+from vitrail.metric import Numbers, Scores, friedman, interval, paired_bootstrap
 from vitrail.metric import parse as parse_metric
-from vitrail.metric.statistics import Numbers, friedman, interval, paired_bootstrap
 
 LEVEL = 0.05
 """A method is significantly worse than the best where so small a p is left after Holm's correction."""
