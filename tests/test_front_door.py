@@ -79,6 +79,7 @@ MAY_USE: dict[str, set[str]] = {
     "metric": {"errors", "spec", "show", "model", "perturb", "method", "explanation", "front"},
     "bench": {"errors", "spec", "scenes", "show", "model", "perturb", "method", "explanation", "front", "metric"},
 }
+MAY_USE["train"] = {*MAY_USE}
 MAY_USE["serve"] = {*MAY_USE}
 MAY_USE["cli"] = {*MAY_USE}
 MAY_USE["__init__"] = {*MAY_USE}

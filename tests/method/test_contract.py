@@ -57,7 +57,8 @@ def serving(method: Method) -> nn.Module:
     return vit if method.requirements() <= load(vit).offers else timm.create_model("resnet18", num_classes=6).eval()
 
 
-every_method = pytest.mark.parametrize("name", sorted(METHODS))
+# aha needs an explainer made for each model: tests/method/aha/test_aha.py asks the same of it.
+every_method = pytest.mark.parametrize("name", sorted(set(METHODS) - {"aha"}))
 
 
 @every_method

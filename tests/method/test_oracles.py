@@ -27,6 +27,7 @@ from method import test_tis as tis
 from method import test_transition as transition
 from method import test_var as var
 from method import test_vit_cx as vit_cx
+from method.aha import test_explainer as aha
 from small import build, exact
 from vitrail.method import METHODS
 from zoo import pictures
@@ -45,6 +46,7 @@ def test_random_is_drawn_from_the_picture_and_the_seed() -> None:
 
 ORACLES = {
     "ablationcam": cam.test_ablationcam_is_its_definition_on_a_vit,
+    "aha": aha.test_the_decoder_is_what_its_page_says,
     "alti": alti.test_agrees_with_explicit_vectors,
     "atman": atman.test_agrees_with_the_definition,
     "att_ixg": plus.test_plus_att_ixg_is_attcat,

@@ -16,6 +16,7 @@ from vitrail.cli.metrics import Metrics
 from vitrail.cli.protocols import Protocols
 from vitrail.cli.recommend import Recommend
 from vitrail.cli.report import Report
+from vitrail.cli.train import Train
 from vitrail.errors import InputError
 
 __all__ = ["main"]
@@ -25,6 +26,7 @@ Verb = (
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
     | Annotated[Recommend, tyro.conf.subcommand("recommend")]
+    | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Methods, tyro.conf.subcommand("methods")]
     | Annotated[Metrics, tyro.conf.subcommand("metrics")]
     | Annotated[Protocols, tyro.conf.subcommand("protocols")]

@@ -1,5 +1,8 @@
 """Ways to explain: one idea, one file."""
 
+from typing import TYPE_CHECKING, Any
+
+from vitrail.method.aha import AHA, Grid, Objective
 from vitrail.method.alti import ALTI
 from vitrail.method.atman import AtMan
 from vitrail.method.attention import AttIxG, GenAtt, GradRollout, RawAttention, Rollout
@@ -31,7 +34,11 @@ from vitrail.method.transition import TransitionAttention
 from vitrail.method.var import VAR
 from vitrail.method.vit_cx import ViTCX
 
+if TYPE_CHECKING:
+    from vitrail.method.aha.explainer import Explainer
+
 __all__ = [
+    "AHA",
     "ALTI",
     "CAT",
     "HSIC",
@@ -54,6 +61,7 @@ __all__ = [
     "BiAttnTokens",
     "DecompX",
     "EigenCAM",
+    "Explainer",
     "FullGrad",
     "FullGradPlus",
     "GenAtt",
@@ -62,6 +70,7 @@ __all__ = [
     "GradCAMPlusPlus",
     "GradRollout",
     "GradSAM",
+    "Grid",
     "GuidedBackprop",
     "GuidedGradCAM",
     "HiResCAM",
@@ -76,6 +85,7 @@ __all__ = [
     "Method",
     "Mixing",
     "NRes",
+    "Objective",
     "Occlusion",
     "PartialLRP",
     "Plus",
@@ -98,3 +108,11 @@ __all__ = [
     "parse",
     "register",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "Explainer":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from vitrail.method.aha.explainer import Explainer  # it brings the Hugging Face Hub's client, which few need
+
+    return Explainer

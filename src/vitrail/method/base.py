@@ -186,8 +186,8 @@ class Method(Configured, ABC):
         if not missing:
             return
         needed = " and ".join(_NEED_WORDS[need] for need in sorted(missing))
-        serving = [m.id for m in (cls() for cls in METHODS.values()) if m.requirements() <= view.offers]
-        serving.remove("random")
+        able = [m.id for m in (cls() for cls in METHODS.values()) if m.requirements() <= view.offers]
+        serving = [name for name in able if name not in ("aha", "random")]  # one wants training, the other says nothing
         raise InputError(f"{self.spec} needs {needed}, which {view.name} does not have; use {', '.join(serving)}")
 
     def check_numbers(self, view: View, batch: Batch, maps: Tensor) -> None:

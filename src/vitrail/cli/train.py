@@ -1,0 +1,80 @@
+"""``vitrail train``: an explainer for one's own model."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from vitrail.cli.options import Device, Quiet, say, watched
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train:
+    """Train an explainer that answers in one pass (AHA).
+
+    Started again it goes on where it stopped. Example: vitrail train --model vit_tiny_patch16_224 --data folder:photos
+    """
+
+    model: str = "demo"
+    """The model to explain: demo, timm/NAME (or NAME), torchvision/NAME, hf/REPOSITORY, FILE.py:FUNCTION."""
+    checkpoint: Path | None = None
+    """A file with the model's weights; otherwise the published ones are fetched."""
+    data: str = "scenes:2000"
+    """The pictures to learn from, such as imagenet:/data/imagenet or folder:photos; labels are not needed."""
+    backbone: str = "self"
+    """Whose features the explainer sees: self, the model's own, or a timm model's."""
+    steps: int = 2000
+    """How many steps."""
+    batch: int = 64
+    """Pictures a step, on all devices together."""
+    rate: float = 3e-4
+    """The highest learning rate."""
+    curve: int = 8
+    """Steps of the insertion and deletion curves (S in the paper)."""
+    cells: tuple[int, int] = (7, 14)
+    """The fewest and the most cells a side that pictures are cut into."""
+    channels: int | None = None
+    """Width of the decoder; by default what suits the model."""
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
+    """Arithmetic of the model's passes."""
+    seed: int = 0
+    """Another seed draws everything else."""
+    look: int = 100
+    """Steps between two looks at held-out pictures, and between two checkpoints."""
+    sheet: int = 500
+    """Steps between two picture sheets."""
+    gates: Literal["on", "off"] = "on"
+    """Stop when the maps are no better than chance at a quarter of the way."""
+    out: Path = Path("vitrail-explainer")
+    """The training's folder."""
+    device: Device = None
+    quiet: Quiet = False
+
+    def run(self) -> None:
+        """Train, and say how to use the explainer."""
+        from vitrail.bench import dataset
+        from vitrail.method import Objective
+        from vitrail.model import load
+        from vitrail.train import EXPLAINER, REPORT, Training, launched, train
+
+        training = Training(
+            steps=self.steps,
+            batch=self.batch,
+            rate=self.rate,
+            objective=Objective(steps=self.curve),
+            cells=self.cells,
+            encoder=self.backbone,
+            channels=self.channels,
+            precision=self.precision,
+            seed=self.seed,
+            look=self.look,
+            sheet=self.sheet,
+            gates=self.gates,
+        )
+        items = dataset(self.data).items
+        fabric: Any = launched(self.device, int(os.environ.get("WORLD_SIZE", "1")))
+        view = load(self.model, self.checkpoint, device=str(fabric.device))
+        train(view, items, self.out, training, fabric=fabric, progress=watched(self.quiet))
+        if fabric.global_rank == 0:
+            say((self.out / REPORT).read_text(encoding="utf-8"), self.quiet)
+            say(f"explainer: use it as \"aha(explainer='{self.out / EXPLAINER}')\"", self.quiet)

@@ -1,0 +1,343 @@
+"""An explainer: a frozen encoder, a decoder that has learned to rank regions for one target model, and their folder."""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import PyTorchModelHubMixin, hf_hub_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from vitrail.errors import InputError
+from vitrail.method.aha.decoder import Decoder
+from vitrail.method.aha.features import look
+from vitrail.model import View, load
+
+WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
+"""The files of an explainer's folder."""
+
+SELF = "self"
+"""The encoder that is the target itself."""
+
+WIDE = 384
+"""A target with features of so many channels gets a decoder of 128 channels, a smaller one 64."""
+
+CARD_TEMPLATE = """---
+{{ card_data }}
+---
+
+A vitrail explainer (AHA): it draws, in one pass, which regions a classifier's answer rests on. It was trained for one
+model, named in config.json, and serves that model alone:
+`vitrail.explain(model, pictures, "aha(explainer='THIS REPOSITORY')")`.
+"""
+
+
+class Explainer(
+    nn.Module,
+    PyTorchModelHubMixin,
+    library_name="vitrail",
+    tags=["explainability", "saliency"],
+    model_card_template=CARD_TEMPLATE,
+):
+    """Answers a picture and a class with a map, in one pass; made by `for_view`, trained by ``vitrail train``.
+
+    Only the decoder and the class embedding belong to it. The encoder, the target itself by default, stays frozen and
+    is neither saved nor among the parameters. The arguments are the configuration that its folder keeps.
+
+    Args:
+        target: The name of the model that is explained.
+        fingerprint: The hash of its weights.
+        classes: How many classes it knows.
+        size: Height and width of its inputs.
+        widths: Channels of the encoder's feature maps, finest first.
+        encoder: ``self``, or the name of another model, such as the paper's ``vit_large_patch16_dinov3``.
+        encoder_fingerprint: The hash of that model's weights; empty for ``self``.
+        channels: Width of the decoder.
+        embedding: Width of a class's embedding.
+        image_branch: Whether the decoder sees the picture besides the features.
+        steps: How many steps it was trained for.
+        temperature: Of the soft ranks when training ended, at which it is refined.
+    """
+
+    def __init__(
+        self,
+        *,
+        target: str,
+        fingerprint: str,
+        classes: int,
+        size: Sequence[int],
+        widths: Sequence[int],
+        encoder: str = SELF,
+        encoder_fingerprint: str = "",
+        channels: int = 128,
+        embedding: int = 64,
+        image_branch: bool = True,
+        steps: int = 0,
+        temperature: float = 0.01,
+    ) -> None:
+        super().__init__()
+        if channels < 8 or channels % 8 or embedding < 1:
+            raise InputError(
+                f"an explainer needs channels in multiples of 8 and an embedding of 1 or more, "
+                f"but {channels} and {embedding} were given"
+            )
+        if not widths and not image_branch:
+            raise InputError(f"{target} shows no feature maps; leave image_branch=True, or give another encoder")
+        self.config: dict[str, Any] = {
+            "target": target,
+            "fingerprint": fingerprint,
+            "classes": classes,
+            "size": list(size),
+            "widths": list(widths),
+            "encoder": encoder,
+            "encoder_fingerprint": encoder_fingerprint,
+            "channels": channels,
+            "embedding": embedding,
+            "image_branch": image_branch,
+            "steps": steps,
+            "temperature": temperature,
+        }
+        self.decoder = Decoder(
+            widths, classes=classes, channels=channels, embedding=embedding, image_branch=image_branch
+        )
+        self._encoder: tuple[View, ...] = ()  # no module of ours: it is not trained, moved or saved with us
+
+    @classmethod
+    def for_view(
+        cls,
+        view: View,
+        *,
+        encoder: str | View = SELF,
+        channels: int | None = None,
+        embedding: int = 64,
+        image_branch: bool = True,
+    ) -> "Explainer":
+        """An untrained explainer for a model, on its device.
+
+        Args:
+            view: The model that is explained.
+            encoder: Whose features it sees: ``self``, the name of another model, or a view of one.
+            channels: Width of the decoder; 128, or 64 for a small encoder, by default.
+            embedding: Width of a class's embedding.
+            image_branch: Whether the decoder sees the picture besides the features.
+
+        Example:
+            >>> explainer = Explainer.for_view(load("demo"))
+            >>> explainer.explain(load("demo"), torch.zeros(2, 3, 144, 144), torch.tensor([3, 5])).shape
+            torch.Size([2, 144, 144])
+        """
+        other = None if encoder == SELF else encoder if isinstance(encoder, View) else load(encoder)
+        seen = other or view
+        _, features = look(seen, seen.blank(seen.size))
+        widths = [feature.shape[1] for feature in features]
+        with torch.inference_mode(False):
+            made = cls(
+                target=view.name,
+                fingerprint=view.fingerprint(),
+                classes=view.num_classes,
+                size=view.size,
+                widths=widths,
+                encoder=SELF if other is None else other.name,
+                encoder_fingerprint="" if other is None else other.fingerprint(),
+                channels=(128 if max(widths, default=0) >= WIDE else 64) if channels is None else channels,
+                embedding=embedding,
+                image_branch=image_branch,
+            )
+        made._encoder = () if other is None else (other,)
+        return made.to(view.device)
+
+    # ------------------------------------------------------------------------------------------------------- to explain
+
+    def encode(self, view: View, images: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """The target's (B, classes) logits and the encoder's features, finest first; one pass where both are one.
+
+        Args:
+            view: The target.
+            images: (B, 3, H, W) inputs of the target.
+        """
+        if self.config["encoder"] == SELF:
+            return look(view, images)
+        with torch.no_grad():
+            logits = view.logits(images)
+        encoder = self._encoder_on(view.device)
+        return logits, look(encoder, _retold(images, view, encoder))[1]
+
+    def forward(self, features: Sequence[Tensor], images: Tensor, classes: Tensor) -> Tensor:
+        """(B, H, W) maps between 0 and 1, larger where there is more evidence.
+
+        Args:
+            features: What `encode` gives.
+            images: (B, 3, H, W) inputs of the target.
+            classes: (B,) class numbers.
+        """
+        widths = [feature.shape[1] for feature in features]
+        if widths != self.config["widths"]:
+            raise InputError(
+                f"this explainer reads feature maps of {self.config['widths']} channels, but {widths} were given; "
+                f"use it on {self.config['target']}, or train another"
+            )
+        like = self.decoder.embedding.weight
+        maps: Tensor = self.decoder([feature.to(like.dtype) for feature in features], images.to(like.dtype), classes)
+        return maps
+
+    def explain(self, view: View, images: Tensor, classes: Tensor) -> Tensor:
+        """(B, H, W) maps of (B, 3, H, W) inputs for (B,) classes, without gradients."""
+        with view.still(), torch.no_grad():
+            _, features = self.encode(view, images)
+            found: Tensor = self(features, images.to(view.device), classes.to(view.device))
+        return found
+
+    def check(self, view: View, *, other_model: bool = False) -> None:
+        """Refuse a model that the explainer was not trained for.
+
+        Args:
+            view: The model to explain.
+            other_model: Take one with other weights, at one's own risk, if it knows as many classes.
+        """
+        trained, given = self.config["fingerprint"], view.fingerprint()
+        if trained != given and not other_model:
+            raise InputError(
+                f"this explainer was trained for {self.config['target']} with the weights {trained[:12]}, but "
+                f"{view.name} with the weights {given[:12]} was given; train one for it, or allow other_model=True"
+            )
+        if view.num_classes != self.config["classes"]:
+            raise InputError(
+                f"this explainer knows {self.config['classes']} classes, but {view.name} answers {view.num_classes}; "
+                "train one for it"
+            )
+
+    def use_encoder(self, encoder: View) -> None:
+        """See through this very encoder, for one whose weights are a file of one's own."""
+        if encoder.fingerprint() != self.config["encoder_fingerprint"]:
+            raise InputError(
+                f"this explainer sees through {self.config['encoder']} with the weights "
+                f"{self.config['encoder_fingerprint'][:12]}, but {encoder.name} with the weights "
+                f"{encoder.fingerprint()[:12]} was given; load the weights it was trained with"
+            )
+        self._encoder = (encoder,)
+
+    def _encoder_on(self, device: torch.device) -> View:
+        """The other model that it sees through, fetched by name at its first use."""
+        if not self._encoder:
+            self.use_encoder(load(self.config["encoder"], device=device))
+        encoder = self._encoder[0]
+        if encoder.device != device:
+            encoder.model.to(device)
+        return encoder
+
+    # ---------------------------------------------------------------------------------------------------------- to keep
+
+    def noted(self, *, steps: int, temperature: float) -> None:
+        """Note in the configuration how far it was trained."""
+        self.config |= {"steps": steps, "temperature": temperature}
+
+    def save_pretrained(self, save_directory: str | Path, *, half: bool = False, **options: Any) -> str | None:
+        """Write the folder, whole or not at all; an explainer that is there already is replaced.
+
+        Args:
+            save_directory: The folder. It may hold an explainer, and nothing else.
+            half: Keep the weights in float16, half as large; they are float32 again when loaded.
+            options: What `huggingface_hub.ModelHubMixin.save_pretrained` takes besides.
+        """
+        folder = Path(save_directory).expanduser()
+        others = [file.name for file in folder.iterdir()] if folder.is_dir() else []
+        others = sorted(set(others) - {WEIGHTS, CONFIG, CARD})
+        if others or (folder.exists() and not folder.is_dir()):
+            raise InputError(
+                f"{folder} holds {', '.join(others[:3]) or 'no folder'}, and would be replaced; give a new folder"
+            )
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        draft = folder.with_name(f".{folder.name}.{os.getpid()}")
+        try:
+            draft.mkdir()
+            weights = {name: _kept(value, half) for name, value in self.state_dict().items()}
+            save_file(weights, draft / WEIGHTS, {"format": "pt"})
+            (draft / CONFIG).write_text(json.dumps(self.config, indent=2) + "\n", encoding="utf-8")
+            self.generate_model_card().save(draft / CARD)
+            _replace(folder, draft)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        if options.pop("push_to_hub", False):
+            return self.push_to_hub(options.pop("repo_id", None) or folder.name, **options)
+        return None
+
+    @classmethod
+    def from_pretrained(cls, source: str | Path, **options: Any) -> "Explainer":  # type: ignore[override]
+        """The explainer of a folder, or of a repository on the Hugging Face Hub.
+
+        Args:
+            source: The folder, or ``owner/name``.
+            options: What `huggingface_hub.hf_hub_download` takes besides, such as ``revision``.
+        """
+        folder = Path(source).expanduser()
+        if folder.is_dir():
+            files = [folder / CONFIG, folder / WEIGHTS]
+        else:
+            files = [_downloaded(str(source), name, options) for name in (CONFIG, WEIGHTS)]
+        try:
+            config = json.loads(files[0].read_text(encoding="utf-8"))
+            with torch.inference_mode(False):
+                # Copies: what lies in a mapped file is not aligned, and would be rounded differently.
+                weights = {name: value.to(torch.float32, copy=True) for name, value in load_file(files[1]).items()}
+                with torch.device("meta"):  # weights that are replaced at once need no random numbers
+                    made = cls(**config)
+                made.load_state_dict(weights, assign=True)
+        except (OSError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise InputError(
+                f"{source} holds no explainer ({reason}); give a folder that vitrail train wrote"
+            ) from error
+        return made.eval()
+
+
+def _replace(folder: Path, draft: Path) -> None:
+    """Put the draft where the folder is; if that fails, the old one comes back."""
+    if not folder.exists():
+        draft.replace(folder)
+        return
+    before = draft.with_name(f"{draft.name}.before")
+    folder.replace(before)
+    try:
+        draft.replace(folder)
+    except OSError:
+        before.replace(folder)
+        raise
+    shutil.rmtree(before)
+
+
+def _kept(value: Tensor, half: bool) -> Tensor:
+    """Weights as they are written: on the CPU, in float32 or float16."""
+    return value.detach().cpu().to(torch.float16 if half else torch.float32).contiguous()
+
+
+def _downloaded(source: str, name: str, options: dict[str, Any]) -> Path:
+    """A file of a repository on the Hub."""
+    advice = "train one with: vitrail train --model MODEL --data FOLDER"
+    if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", source):
+        raise InputError(f"there is no folder {source} with an explainer; {advice}")
+    try:
+        return Path(hf_hub_download(source, name, **options))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(
+            f"there is no folder {source} with an explainer, and none on the Hugging Face Hub ({reason}); {advice}"
+        ) from error
+
+
+def _retold(images: Tensor, view: View, encoder: View) -> Tensor:
+    """Inputs of one model as inputs of another: normalised and sized as that one wants them."""
+
+    def of(values: Sequence[float]) -> Tensor:
+        return images.new_tensor(values).view(1, 3, 1, 1)
+
+    pixels = images * of(view.preprocess.std) + of(view.preprocess.mean)
+    inputs = (pixels - of(encoder.preprocess.mean)) / of(encoder.preprocess.std)
+    return F.interpolate(inputs, encoder.size, mode="bilinear", align_corners=False, antialias=True)

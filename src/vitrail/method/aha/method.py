@@ -1,0 +1,117 @@
+"""AHA: an explainer that has learned, for one model, to rank regions by what insertion and deletion will find."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor
+
+from vitrail.errors import InputError
+from vitrail.method.base import Batch, Method, register
+from vitrail.model import View, full
+
+if TYPE_CHECKING:
+    from vitrail.method.aha.explainer import Explainer
+
+SHIPPED = Path(__file__).parents[2] / "scenes" / "weights" / "scenes_aha"
+"""The explainer of the demo model, once there is one."""
+
+CURVE = 16
+"""Steps of the curves that refinement looks at: so many pictures each for insertion and deletion."""
+
+
+@register(
+    "aha",
+    family="learned",
+    paper="Learn to Rank (AHA) 2025",
+    cost="1 forward and a small decoder; each step of refinement 32 forwards and backwards",
+    needs=(),
+)
+@dataclass(frozen=True)
+class AHA(Method):
+    """A trained explainer's map: one pass, and on request a few steps of its training objective on the image itself.
+
+    Attributes:
+        explainer: A folder that ``vitrail train`` wrote, or a repository on the Hugging Face Hub; ``auto`` takes the
+            one that comes with vitrail for this model.
+        refine: Steps on each image by itself (T in the paper, which reports 0 and 3).
+        rate: The learning rate of these steps.
+        other_model: Use the explainer on a model that it was not trained for.
+    """
+
+    pixels: ClassVar[bool] = True
+    explainer: str = "auto"
+    refine: int = 0
+    rate: float = 1e-4
+    other_model: bool = False
+
+    def __post_init__(self) -> None:
+        if self.refine < 0 or self.rate <= 0:
+            raise InputError(
+                f"aha refines in 0 steps or more at a rate above 0, but refine={self.refine}, rate={self.rate} "
+                "were given"
+            )
+
+    def passes(self, view: View, size: tuple[int, int]) -> int | None:
+        return 1 + 2 * CURVE * self.refine if self.refine else None
+
+    def check(self, view: View) -> None:
+        super().check(view)
+        self.loaded(view)
+
+    def loaded(self, view: View) -> "Explainer":
+        """The explainer, on the view's device and with its digits, if it was trained for this model."""
+        source = self.explainer
+        if source == "auto":
+            source = str(SHIPPED)
+            if not SHIPPED.is_dir():
+                raise InputError(_none_for(view))
+        folder = Path(source).expanduser()
+        stamp = max((file.stat().st_mtime_ns for file in folder.iterdir()), default=0) if folder.is_dir() else 0
+        found = _load(source, stamp, view.device, torch.promote_types(view.dtype, torch.float32))
+        if self.explainer == "auto" and found.config["fingerprint"] != view.fingerprint() and not self.other_model:
+            raise InputError(_none_for(view))
+        found.check(view, other_model=self.other_model)
+        return found
+
+    def maps(self, view: View, batch: Batch) -> Tensor:
+        explainer = self.loaded(view)
+        with torch.no_grad():
+            logits, features = explainer.encode(view, batch.images)
+        batch.score(logits)
+        classes = batch.target.classes
+        if classes is None:
+            raise InputError("aha explains classes, but a function of the logits was given; give a class as the target")
+        if self.refine:
+            from vitrail.method.aha.objective import Objective
+            from vitrail.method.aha.refine import refine
+
+            return refine(
+                explainer,
+                view,
+                batch.images,
+                classes,
+                self.refine,
+                rate=self.rate,
+                features=features,
+                objective=Objective(steps=CURVE),
+            )
+        with torch.no_grad():
+            return full(explainer(features, batch.images, classes))
+
+
+def _none_for(view: View) -> str:
+    return (
+        f"no explainer for {view.name} comes with vitrail; train one with: vitrail train --model {view.name} "
+        "--data FOLDER, and give aha(explainer=DIR)"
+    )
+
+
+@lru_cache(maxsize=4)
+def _load(source: str, _stamp: int, device: torch.device, dtype: torch.dtype) -> "Explainer":
+    """An explainer, read once; the stamp changes when its folder does."""
+    from vitrail.method.aha.explainer import Explainer
+
+    return Explainer.from_pretrained(source).to(device, dtype).requires_grad_(False)

@@ -1,0 +1,188 @@
+"""The loop: an explainer learns to rank. Stopped anywhere, it goes on as if it had not been."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.bench import Item
+from vitrail.errors import InputError
+from vitrail.method import Explainer, Grid
+from vitrail.model import Target, View
+from vitrail.perturb import Baseline, baseline
+from vitrail.train.pictures import Draw, Pictures, centre, cut, draws
+from vitrail.train.plan import Training
+
+FEWEST = 8
+"""Pictures that a training needs, at least: some to learn from, some to look at."""
+
+REFERENCES = ("black_pixel", "dataset_mean", "rise_blur(kernel=31, sigma=10)")
+"""What stands where a picture is hidden: as the paper judges, black, the mean colour and a blur."""
+
+CELLS, STEPS = 14, 16
+"""The grid and the number of steps of the hard metrics on held-out pictures."""
+
+
+class Seen(NamedTuple):
+    """What a step looks at: images, what stands where they are hidden, the classes and the encoder's features."""
+
+    images: Tensor
+    references: Tensor
+    classes: Tensor
+    features: list[Tensor]
+
+
+class Learner:
+    """An explainer, its optimiser, and the pictures; on one of several devices.
+
+    Args:
+        view: The target.
+        items: The pictures.
+        training: The settings.
+        fabric: Lightning's, launched.
+    """
+
+    def __init__(self, view: View, items: Sequence[Item], training: Training, fabric: Any) -> None:
+        if len(items) < FEWEST:
+            raise InputError(f"training needs {FEWEST} pictures or more, but {len(items)} was given; add some")
+        if training.batch % fabric.world_size:
+            raise InputError(
+                f"a batch of {training.batch} cannot be shared evenly by {fabric.world_size} processes; "
+                f"give a multiple of {fabric.world_size}"
+            )
+        self.view, self.training, self.fabric = view, training, fabric
+        count = min(training.held, max(2, len(items) // 10))
+        kept = {round(i * (len(items) - 1) / max(count - 1, 1)) for i in range(count)}
+        self.pictures = Pictures([item for i, item in enumerate(items) if i not in kept], view.size)
+        self.held = Pictures([items[i] for i in sorted(kept)], view.size)
+        self.baselines: list[Baseline] = [baseline(spec) for spec in REFERENCES]
+        torch.manual_seed(training.seed)  # the decoder's first weights
+        self.explainer = Explainer.for_view(view, encoder=training.encoder, channels=training.channels)
+        own = [weight for weight in self.explainer.parameters() if weight.requires_grad]
+        optimiser = torch.optim.AdamW(own, lr=training.rate, weight_decay=training.decay)
+        self.model, self.optimiser = fabric.setup(self.explainer.to(fabric.device), optimiser)
+
+    # ------------------------------------------------------------------------------------------------------ a step
+
+    def step(self, number: int) -> dict[str, float]:
+        """Learn from one batch; what was lost, over all processes."""
+        training = self.training
+        share = training.batch // self.fabric.world_size
+        first = self.fabric.global_rank * share
+        whole = draws(
+            len(self.pictures),
+            training.batch,
+            training.seed,
+            number,
+            others=training.others,
+            references=len(REFERENCES),
+        )
+        seen = self._see(whole[first : first + share])
+        chance = torch.Generator().manual_seed(_mixed(training.seed, number))
+        grid = Grid.drawn(self.view.size, *training.cells, chance)
+        self.model.train()
+        maps = self.model(seen.features, seen.images, seen.classes)
+        losses = training.objective.loss(
+            self._asking(seen.classes),
+            seen.images,
+            seen.references,
+            maps,
+            grid,
+            training.temperature(number),
+            noise=training.noise(number),
+            generator=chance,
+            seeds=[_mixed(training.seed + 1, number * training.batch + first + i) for i in range(share)],
+        )
+        for group in self.optimiser.param_groups:
+            group["lr"] = training.rate_at(number)
+        self.optimiser.zero_grad()
+        self.fabric.backward(losses.total.mean())
+        self.fabric.clip_gradients(self.model, self.optimiser, max_norm=training.clip)
+        self.optimiser.step()
+        found = torch.stack([part.detach().mean() for part in losses])
+        return dict(zip(losses._fields, self.fabric.all_reduce(found, reduce_op="mean").tolist()))
+
+    def _see(self, drawn: Sequence[Draw]) -> Seen:
+        squares = self.pictures.fetch([one.number for one in drawn]).to(self.fabric.device)
+        images = self._normalised(cut(squares, drawn, self.view.size))
+        logits, features = self._encoded(images)
+        wanted = torch.tensor([one.rank for one in drawn], device=logits.device).clamp_max(logits.shape[1] - 1)
+        classes = logits.argsort(1, descending=True).gather(1, wanted[:, None])[:, 0]
+        fills = torch.stack([fill.fill(self.view, images, Target(classes)) for fill in self.baselines])
+        which = torch.tensor([one.reference for one in drawn], device=fills.device)
+        return Seen(images, fills[which, torch.arange(len(drawn), device=fills.device)], classes, features)
+
+    def _normalised(self, pixels: Tensor) -> Tensor:
+        how = self.view.preprocess
+        mean, std = (pixels.new_tensor(values).view(1, 3, 1, 1) for values in (how.mean, how.std))
+        return (pixels - mean) / std
+
+    def _encoded(self, images: Tensor) -> tuple[Tensor, list[Tensor]]:
+        with self.view.using(self.training.precision), self.view.still(), torch.no_grad():
+            logits, features = self.explainer.encode(self.view, images)
+        return logits.float(), [feature.float() for feature in features]
+
+    def _asking(self, classes: Tensor) -> Any:
+        def ask(pictures: Tensor, which: Tensor) -> Tensor:
+            with self.view.using(self.training.precision), self.view.still():
+                return Target(classes[which]).probability(self.view.logits(pictures)).float()
+
+        return ask
+
+    # ------------------------------------------------------------------------------------------------- held-out
+
+    def look(self, *, chance: bool = False) -> dict[str, float]:
+        """Hard insertion and deletion on the pictures that are never learned from, means of the three references.
+
+        Args:
+            chance: Of maps of chance instead of the explainer's.
+        """
+        grid = Grid.regular(self.view.size, CELLS)
+        found: list[Tensor] = []
+        for numbers in torch.arange(len(self.held)).split(16):
+            maps, images, logits = self.shown(numbers.tolist())
+            classes = logits.argmax(1)
+            if chance:
+                generator = torch.Generator().manual_seed(_mixed(self.training.seed, int(numbers[0])))
+                maps = torch.rand(maps.shape, generator=generator).to(maps.device)
+            for fill in self.baselines:
+                references = fill.fill(self.view, images, Target(classes))
+                counts = torch.linspace(grid.count / STEPS, grid.count, STEPS).round().long()
+                pair = self.training.objective.hard(
+                    self._asking(classes), images, references, maps, grid, counts.to(images.device)
+                )
+                found.append(torch.stack(list(pair), 1).cpu())
+        deletion, insertion = torch.cat(found).double().mean(0).tolist()
+        return {"deletion": deletion, "insertion": insertion, "difference": insertion - deletion}
+
+    def shown(self, numbers: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
+        """Maps of the predicted classes of some held-out pictures, the model inputs, and the logits."""
+        squares = self.held.fetch(numbers).to(self.fabric.device)
+        images = self._normalised(centre(squares, self.view.size))
+        logits, features = self._encoded(images)
+        self.explainer.eval()
+        with torch.no_grad():
+            return self.explainer(features, images, logits.argmax(1)).float(), images, logits
+
+    # ----------------------------------------------------------------------------------------------------- to keep
+
+    def state(self) -> dict[str, Any]:
+        """What the next step depends on, besides its number: learned weights and the optimiser's memory."""
+        return {"weights": dict(_weights(self.explainer)), "optimiser": self.optimiser.state_dict()}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Be as when `state` was called."""
+        with torch.no_grad():
+            for name, weight in _weights(self.explainer).items():
+                weight.copy_(state["weights"][name])
+        self.optimiser.load_state_dict(state["optimiser"])
+
+
+def _weights(model: nn.Module) -> dict[str, Tensor]:
+    return {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+
+
+def _mixed(seed: int, number: int) -> int:
+    """A seed of its own for every step."""
+    return (seed * 1_000_003 + number) % 2**62

@@ -1,0 +1,187 @@
+"""Training: it learns, stops and goes on, gives the same on one process and on two, and says what is wrong."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from train_setup import ITEMS, SMALL
+from vitrail import InputError, load, scenes
+from vitrail.bench import dataset
+from vitrail.cli import main
+from vitrail.method import Explainer
+from vitrail.train import CHECKPOINT, EXPLAINER, LOG, REPORT, train
+from vitrail.train.pictures import Draw, Pictures, centre, cut, draws
+
+
+def weights(explainer: Explainer) -> dict[str, torch.Tensor]:
+    return {name: value.detach().clone() for name, value in explainer.state_dict().items()}
+
+
+def losses(out: Path) -> list[float]:
+    with (out / LOG).open() as file:
+        return [float(row["total"]) for row in csv.DictReader(file)]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, torch.Tensor]]:
+    out = tmp_path_factory.mktemp("training") / "whole"
+    return out, weights(train(load("demo", device="cpu"), ITEMS, out, SMALL))
+
+
+def test_a_folder_with_all_that_is_needed(whole: tuple[Path, dict[str, torch.Tensor]]) -> None:
+    out, learned = whole
+    assert len(losses(out)) == SMALL.steps
+    assert "difference" in (out / REPORT).read_text()
+    assert Image.open(out / "sheets" / "000006.png").size[0] > 200
+    explainer = Explainer.from_pretrained(out / EXPLAINER)
+    assert (explainer.config["steps"], explainer.config["temperature"]) == (6, 0.01)
+    assert all(torch.equal(learned[name], value) for name, value in explainer.state_dict().items())
+    assert not list(out.rglob(".*")), "nothing half written"
+
+
+def test_the_same_again_and_another_with_another_seed(
+    tmp_path: Path, whole: tuple[Path, dict[str, torch.Tensor]]
+) -> None:
+    again = weights(train(load("demo", device="cpu"), ITEMS, tmp_path / "again", SMALL))
+    assert all(torch.equal(whole[1][name], value) for name, value in again.items())
+    other = weights(train(load("demo", device="cpu"), ITEMS, tmp_path / "other", replace(SMALL, seed=1, steps=1)))
+    assert not all(torch.equal(whole[1][name], value) for name, value in other.items())
+
+
+def test_stopped_in_the_middle_it_goes_on_as_if_it_had_not_been(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: tuple[Path, dict[str, torch.Tensor]]
+) -> None:
+    from vitrail.train import Learner
+
+    plain = Learner.step
+
+    def dies(self: Learner, number: int) -> dict[str, float]:
+        if number == 4:
+            raise KeyboardInterrupt
+        return plain(self, number)
+
+    monkeypatch.setattr(Learner, "step", dies)
+    with pytest.raises(KeyboardInterrupt):
+        train(load("demo", device="cpu"), ITEMS, tmp_path / "run", SMALL)
+    monkeypatch.setattr(Learner, "step", plain)
+    assert not (tmp_path / "run" / EXPLAINER).exists()
+    found = weights(train(load("demo", device="cpu"), ITEMS, tmp_path / "run", SMALL))
+    assert all(torch.equal(whole[1][name], value) for name, value in found.items())
+    assert losses(tmp_path / "run") == losses(whole[0])
+
+
+SCRIPT = """
+import sys, torch
+torch.set_num_threads(1)
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+from train_setup import ITEMS, SMALL
+from vitrail import load
+from vitrail.train import launched, train
+fabric = launched("cpu", 2)
+train(load("demo", device="cpu"), ITEMS, Path({out!r}), SMALL, fabric=fabric)
+"""
+
+
+def test_two_processes_learn_what_one_learns(tmp_path: Path, whole: tuple[Path, dict[str, torch.Tensor]]) -> None:
+    out = tmp_path / "two"
+    script = tmp_path / "two.py"
+    script.write_text(SCRIPT.format(tests=str(Path(__file__).parents[1]), out=str(out)))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert losses(out) == pytest.approx(losses(whole[0]), abs=1e-4)
+
+
+@pytest.mark.slow
+def test_it_learns(tmp_path: Path) -> None:
+    """More evidence first: the soft objective falls, on pictures it has seen."""
+    training = replace(SMALL, steps=40, batch=8, rate=3e-3, noises=(0.0, 0.0), look=40, channels=16, others=0.0)
+    train(load("demo", device="cpu"), ITEMS, tmp_path / "run", training)
+    found = losses(tmp_path / "run")
+    assert np.mean(found[-8:]) < np.mean(found[:8]) - 0.02
+
+
+def test_what_is_wrong_is_told_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: tuple[Path, dict[str, torch.Tensor]]
+) -> None:
+    view = load("demo", device="cpu")
+    with pytest.raises(InputError, match="8 pictures or more, but 1 was given"):
+        train(view, ITEMS[:1], tmp_path / "one", SMALL)
+    with pytest.raises(InputError, match=r"is of another training: settings differs \(rate 0.0003 there, 0.1 now\)"):
+        train(view, ITEMS, whole[0], replace(SMALL, rate=0.1))
+    with pytest.raises(InputError, match="is of another training: target differs"):
+        train(load("demo/shortcut", device="cpu"), ITEMS, whole[0], SMALL)
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    (damaged / CHECKPOINT).write_bytes((whole[0] / CHECKPOINT).read_bytes()[:500])
+    with pytest.raises(InputError, match=r"cannot be read .* delete it to begin anew"):
+        train(view, ITEMS, damaged, SMALL)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(InputError, match=r"cannot be written \(No space left on device"):
+        train(view, ITEMS, tmp_path / "full", replace(SMALL, steps=1, look=1))
+
+
+def test_a_picture_that_cannot_be_read_is_left_out_and_named(tmp_path: Path) -> None:
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for i in range(9):
+        scenes.make(i).pil.save(folder / f"{i}.png")
+    (folder / "4.png").write_bytes(b"no picture")
+    train(
+        load("demo", device="cpu"), dataset(f"folder:{folder}").items, tmp_path / "run", replace(SMALL, steps=3, look=3)
+    )
+    assert "1 pictures could not be read and were left out; the first, 4.png" in (tmp_path / "run" / REPORT).read_text()
+
+
+def test_maps_no_better_than_chance_stop_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vitrail.train import Learner
+
+    monkeypatch.setattr(Learner, "look", lambda self, chance=False: {"difference": 0.0, "insertion": 0, "deletion": 0})
+    with pytest.raises(InputError, match="no better than chance"):
+        train(load("demo", device="cpu"), ITEMS, tmp_path / "run", replace(SMALL, gates="on"))
+
+
+def test_cuts_are_parts_of_the_picture() -> None:
+    square = torch.arange(64, dtype=torch.uint8).view(1, 1, 8, 8).repeat(1, 3, 1, 1)
+    middle = cut(square, [Draw(0, (0.25, 0.25, 0.5, 0.5), False, 0, 0)], (4, 4))
+    torch.testing.assert_close(middle, centre(square, (4, 4)))
+    mirrored = cut(square, [Draw(0, (0.25, 0.25, 0.5, 0.5), True, 0, 0)], (4, 4))
+    torch.testing.assert_close(mirrored, middle.flip(3))
+
+
+def test_every_picture_once_an_epoch() -> None:
+    found = [one.number for step in range(5) for one in draws(10, 4, 3, step, others=0.2, references=3)]
+    assert sorted(found[:10]) == sorted(found[10:]) == list(range(10))
+    assert found[:10] != found[10:]
+    again = [one for step in range(5) for one in draws(10, 4, 3, step, others=0.2, references=3)]
+    assert [one.number for one in again] == found
+
+
+def test_pictures_are_kept_once_they_are_read() -> None:
+    shelf = Pictures(ITEMS[:2], (144, 144))
+    assert shelf.fetch([0, 1, 0]).shape == (3, 3, 165, 165)
+    assert torch.equal(shelf.fetch([1])[0], shelf.fetch([0, 1])[1])
+
+
+def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    words = ["--data", "scenes:12", "--steps", "2", "--batch", "4", "--channels", "8", "--look", "2", "--curve", "2"]
+    assert main(["train", *words, "--out", str(out), "--device", "cpu", "--gates", "off"]) == 0
+    assert f"aha(explainer='{out}/explainer')" in capsys.readouterr().out
+    assert json.loads((out / EXPLAINER / "config.json").read_text())["target"] == "demo"
