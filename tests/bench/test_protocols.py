@@ -14,7 +14,7 @@ from vitrail import InputError, cli
 from vitrail.bench import Filter, run
 from vitrail.bench.load import FILTER, from_dict, protocol, protocols, to_dict
 from vitrail.bench.protocol import Column, Part, Protocol
-from vitrail.method import METHODS, Batch, Method, register
+from vitrail.method import METHODS, Batch, Method, parse, register
 from vitrail.model import View
 
 PAGE = Path(__file__).parents[2] / "docs/protocols.md"
@@ -341,3 +341,13 @@ def test_the_command_lists_them(capsys: pytest.CaptureFixture[str], monkeypatch:
     ]
     assert cli.main(["protocols", "nothing*"]) == 2
     assert "no protocol matches 'nothing*'" in capsys.readouterr().err
+
+
+def test_rows_of_aha_join_with_an_explainer() -> None:
+    without, given = protocol("aha/table1"), protocol("aha/table1", explainer="some/folder")
+    assert "AHA" in without.parts[0].later
+    assert given.parts[0].methods["AHA T = 3"] == parse("aha(explainer='some/folder', refine=3)").spec
+    assert not given.parts[0].later
+    swept = protocol("aha/refine", explainer="some/folder").parts[0].sweep
+    assert swept is not None
+    assert [place for _, place in swept.at.values()] == [0, 1, 3, 5]

@@ -56,11 +56,12 @@ def protocols(pattern: str = "*") -> list[str]:
     )
 
 
-def protocol(name: str | Path) -> Protocol:
+def protocol(name: str | Path, *, explainer: str | None = None) -> Protocol:
     """A protocol that comes with vitrail, or one of a user's own.
 
     Args:
         name: One of `protocols`, or the path of a YAML file. See docs/protocols.md for what stands in it.
+        explainer: The explainer of all rows of AHA, which are not run without one.
 
     Example:
         >>> protocol("mda/table5").parts[0].methods["MDA"]
@@ -71,10 +72,10 @@ def protocol(name: str | Path) -> Protocol:
         path = Path(text).expanduser()
         if not path.is_file():
             raise InputError(f"there is no file {text}; give a protocol's file, or a name of 'vitrail protocols'")
-        return _protocol(path.stem, _yaml(path, text), text)
+        return _protocol(path.stem, _explained_by(explainer, _yaml(path, text)), text)
     if text not in protocols():
         raise InputError(f"there is no protocol called {text!r}; {_hint(text)}")
-    return _protocol(text, _yaml(FOLDER / f"{text}.yaml", text), text)
+    return _protocol(text, _explained_by(explainer, _yaml(FOLDER / f"{text}.yaml", text)), text)
 
 
 def _hint(name: str) -> str:
@@ -113,6 +114,15 @@ def _refuse_twice(node: Any, where: str) -> None:
                 raise InputError(f"{where} gives {key.value!r} twice, the second time in line {line}; leave one out")
             seen.add(str(key.value))
             _refuse_twice(value, where)
+
+
+def _explained_by(explainer: str | None, given: Any) -> Any:
+    """What stands in a file, with an explainer in every row of AHA that names none."""
+    if isinstance(given, dict):
+        return {key: _explained_by(explainer, value) for key, value in given.items()}
+    if explainer is not None and isinstance(given, str) and given.startswith("aha(") and "explainer" not in given:
+        return given.replace("aha(", f"aha(explainer={explainer!r}, ", 1)
+    return given
 
 
 def _mapping(given: Any, where: str) -> dict[str, Any]:

@@ -36,6 +36,8 @@ class Bench:
     """Only these methods: the paper's names, or any specs."""
     metrics: tuple[str, ...] = ()
     """Only these columns: the paper's names, or any metrics or presets."""
+    explainer: str | None = None
+    """The explainer of AHA's rows, a folder that vitrail train wrote; they are not run without."""
     limit: int | None = None
     """So many pictures, evenly spread."""
     chunk: int | None = None
@@ -62,7 +64,8 @@ class Bench:
         """Measure, and print the report."""
         from vitrail.bench import narrowed, perform, protocol, report
 
-        wanted = narrowed(self._changed(protocol(self.protocol)), self.part, self.methods, self.metrics)
+        whole = self._changed(protocol(self.protocol, explainer=self.explainer))
+        wanted = narrowed(whole, self.part, self.methods, self.metrics)
         out = self.out or f"runs/{wanted.name.replace('/', '-')}"
         command = shlex.join(["vitrail", *sys.argv[1:]])
         store = perform(
