@@ -35,18 +35,8 @@ PLAN = Plan(
 )
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Sums over several threads may differ in the last bit, and a worker has one thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Scores:
-    torch.set_num_threads(1)
     return run(PLAN, str(tmp_path_factory.mktemp("runs") / "whole"))
 
 
