@@ -36,6 +36,40 @@ def with_gradient_of(value: Tensor, ruled: Tensor) -> Tensor:
     return value.detach() + (ruled - ruled.detach())
 
 
+class _LayerNorm(torch.autograd.Function):
+    """Layer normalisation whose standard deviation is a constant: one fused kernel forward, nothing kept but its input.
+
+    The graph of the plain formula keeps half a dozen tensors of the input's size, which on a GPU is most of the time.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        input: Tensor,  # noqa: A002
+        shape: list[int],
+        weight: Tensor | None,
+        bias: Tensor | None,
+        eps: float,
+    ) -> Tensor:
+        ctx.save_for_backward(input, weight)
+        ctx.shape, ctx.eps = shape, eps
+        return F.layer_norm(input, shape, weight, bias, eps)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, Tensor | None, Tensor | None, None]:
+        given, weight = ctx.saved_tensors
+        dims = tuple(range(-len(ctx.shape), 0))
+        x = given.to(slope.dtype)
+        scale = (x.var(dims, correction=0, keepdim=True) + ctx.eps).rsqrt()
+        of_weight, of_bias = None, None
+        if ctx.needs_input_grad[2]:
+            of_weight = (slope * (x - x.mean(dims, keepdim=True)) * scale).reshape(-1, *ctx.shape).sum(0)
+        if ctx.needs_input_grad[3]:
+            of_bias = slope.reshape(-1, *ctx.shape).sum(0)
+        slope = slope if weight is None else slope * weight
+        return ((slope - slope.mean(dims, keepdim=True)) * scale).to(given.dtype), None, of_weight, of_bias, None
+
+
 def _layer_norm(
     input: Tensor,  # noqa: A002  the argument's name in torch
     normalized_shape: list[int],
@@ -44,14 +78,8 @@ def _layer_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     """Layer normalisation whose standard deviation is a constant."""
-    dims = tuple(range(-len(normalized_shape), 0))
-    centred = input - input.mean(dims, keepdim=True)
-    ruled = centred * (centred.detach().pow(2).mean(dims, keepdim=True) + eps).rsqrt()
-    if weight is not None:
-        ruled = ruled * weight
-    if bias is not None:
-        ruled = ruled + bias
-    return with_gradient_of(F.layer_norm(input, normalized_shape, weight, bias, eps), ruled)
+    found: Tensor = _LayerNorm.apply(input, normalized_shape, weight, bias, eps)
+    return found
 
 
 def _rms_norm(
@@ -88,13 +116,28 @@ def _gated(value: Tensor, x: Tensor, gate: Tensor) -> Tensor:
     return out
 
 
+class _Gelu(torch.autograd.Function):
+    """GELU(x) = x Phi(x) with a constant gate Phi(x), which is computed when it is asked for."""
+
+    @staticmethod
+    def forward(ctx: Any, input: Tensor, approximate: str) -> Tensor:  # noqa: A002
+        ctx.save_for_backward(input)
+        ctx.approximate = approximate
+        return F.gelu(input, approximate=approximate)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:
+        (x,) = ctx.saved_tensors
+        if ctx.approximate == "tanh":
+            return slope * (0.5 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))), None
+        return slope * (0.5 * (1 + torch.erf(x / math.sqrt(2)))), None
+
+
 def _gelu(input: Tensor, approximate: str = "none") -> Tensor:  # noqa: A002
-    """GELU(x) = x Phi(x) with a constant gate Phi(x)."""
-    if approximate == "tanh":
-        gate = 0.5 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (input + 0.044715 * input**3)))
-    else:
-        gate = 0.5 * (1 + torch.erf(input / math.sqrt(2)))
-    return _gated(F.gelu(input, approximate=approximate), input, gate)
+    """GELU with a constant gate, marked as `_gated` does."""
+    out: Tensor = _Gelu.apply(input, approximate)
+    setattr(out, _GATED, True)
+    return out
 
 
 def _silu(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002, ARG001  never in place: the graph needs both

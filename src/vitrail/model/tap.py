@@ -112,6 +112,12 @@ class Tap(TorchFunctionMode):
             return F.scaled_dot_product_attention(
                 query, key, value, bias, dropout_p, scale=scale, enable_gqa=enable_gqa
             )
+        if self.rule.attention is Tensor.detach and not self.read and self.scaled is None:
+            # Constant probabilities: the kernel computes them, and a gradient comes back through the values alone.
+            mask = None if bias.ndim == 0 else bias.expand(*bias.shape[:-2], rows, keys)
+            return F.scaled_dot_product_attention(
+                query.detach(), key.detach(), value, mask, dropout_p, scale=scale, enable_gqa=enable_gqa
+            )
         if enable_gqa:
             groups = query.shape[-3] // key.shape[-3]
             key, value = key.repeat_interleave(groups, -3), value.repeat_interleave(groups, -3)
