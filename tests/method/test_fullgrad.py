@@ -188,7 +188,7 @@ def test_several_targets_share_one_forward_pass() -> None:
     view, images = load(_vit(), size=SIZE), pictures(2, SIZE).double()
     batch = Batch(images, Target(torch.tensor([0, 0])))
     for method in (FullGradPlus(), FullGrad()):
-        with view.still(), view.remembering():
+        with view.still(), view.remembering(images):
             before = view.meter.forwards
             found = [method.maps(view, batch.aimed(Target(torch.tensor([c, c])))) for c in (1, 4, 1)]
             assert view.meter.forwards - before == 2

@@ -196,3 +196,14 @@ def test_autocast(name):
     trace = found.trace(images, attention=True, rule=FROZEN)
     assert near(trace.logits.detach().float(), own_logits(name, images), 0.1)
     assert trace.logits.dtype == torch.bfloat16
+
+
+def test_only_the_given_images_are_remembered() -> None:
+    """Changed copies are made anew for each target: their traces would be kept for nothing."""
+    view = load("demo", device="cpu")
+    images = torch.rand(1, 3, 144, 144)
+    other = images.clone()
+    with view.still(), view.remembering(images):
+        assert view.trace(images) is view.trace(images)
+        assert view.trace(other) is not view.trace(other)
+    assert view.trace(images) is not view.trace(images)

@@ -59,7 +59,7 @@ class VAR(Method):
         return self.base.enlarge(maps, size)
 
     def maps(self, view: View, batch: Batch) -> Tensor:
-        with view.remembering():
+        with view.remembering(batch.images):
             heats = [self.base.maps(view, batch)]  # it also tells the clean logits, from which the rivals are chosen
             target = batch.settle(view)
             if target.classes is None:

@@ -32,6 +32,7 @@ class Still:
         self._lock = _LOCKS.setdefault(model, threading.RLock())
         self._held = False
         self._memory: dict[tuple[Any, ...], tuple[Tensor, Trace]] | None = None
+        self._remembered: Tensor | None = None
 
     @property
     def device(self) -> torch.device:
@@ -81,14 +82,19 @@ class Still:
                 self.precision, self.compiled = before
 
     @contextmanager
-    def remembering(self) -> Iterator[None]:
-        """Inside, the same trace of the same images is computed once: several targets share one forward pass."""
+    def remembering(self, images: Tensor) -> Iterator[None]:
+        """Inside, the same trace of these images is computed once: several targets share one forward pass.
+
+        Args:
+            images: Only they: changed copies are made anew for each target, and their traces would fill the memory.
+        """
         with self._lock:
-            before, self._memory = self._memory, {} if self._memory is None else self._memory
+            before = self._memory, self._remembered
+            self._memory, self._remembered = {} if self._memory is None else self._memory, images
             try:
                 yield
             finally:
-                self._memory = before
+                self._memory, self._remembered = before
 
 
 def _calculating(precision: Precision, device: torch.device) -> AbstractContextManager[Any]:

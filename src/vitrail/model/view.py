@@ -114,11 +114,12 @@ class View(Still):
 
     def fingerprint(self) -> str:
         """A hash of the weights, so that results can be traced to the very model they came from."""
-        state = self.model.state_dict()
-        stamp = [(value.data_ptr(), value.dtype, value._version) for value in state.values()]
-        if self._fingerprint[0] != stamp:  # torch counts the changes of a tensor: hash again only after one
+        # Not the state_dict, which takes milliseconds to make; torch counts the changes of a tensor.
+        own = [*self.model.parameters(), *self.model.buffers()]
+        stamp = [(value.data_ptr(), value.dtype, value._version) for value in own]
+        if self._fingerprint[0] != stamp:
             digest = hashlib.blake2b(digest_size=16)
-            for key, value in state.items():
+            for key, value in self.model.state_dict().items():
                 digest.update(key.encode())
                 digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
             self._fingerprint = (stamp, digest.hexdigest())
@@ -209,7 +210,7 @@ class View(Still):
         if self._memory is not None and key in self._memory:
             return self._memory[key][1]
         trace = self._trace(images.detach().to(self.device, self.dtype), rule, attention, pixels, start)
-        if self._memory is not None:
+        if self._memory is not None and self._remembered is images:
             self._memory[key] = (images, trace)  # with the images, so that their id stays theirs
         return trace
 
