@@ -19,7 +19,7 @@ from vitrail import InputError, Scores, scenes
 from vitrail.bench import Plan, Store, dataset, run
 from vitrail.bench.run import CHOSEN, Bench, columns_of, errors, parts_of
 from vitrail.bench.work import map_of
-from vitrail.method import METHODS, Batch, Method
+from vitrail.method import METHODS, Batch, Explainer, Method
 from vitrail.model import View
 
 PLAN = Plan(
@@ -93,6 +93,20 @@ def test_another_configuration_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError, match=words):
             run(other, place)
+
+
+def test_another_explainer_under_the_same_name_is_refused(tmp_path: Path) -> None:
+    """A row's name holds the explainer's folder, and not what lies in it."""
+    view = vitrail.load("demo")
+    torch.manual_seed(0)
+    Explainer.for_view(view, channels=8, embedding=4).save_pretrained(tmp_path / "it")
+    plan = Plan("demo", "scenes:2", (f"aha(explainer='{tmp_path / 'it'}')", "random"), ("pointing_game",), chunk=2)
+    run(plan, str(tmp_path / "run"))
+    run(plan, str(tmp_path / "run"))
+    Explainer.for_view(view, channels=8, embedding=4).save_pretrained(tmp_path / "it")
+    with pytest.raises(InputError, match=r"holds rows of aha\(.*\) made with another explainer"):
+        run(plan, str(tmp_path / "run"))
+    run(replace(plan, methods=("random",)), str(tmp_path / "run"))
 
 
 def test_maps_come_back_in_half_precision(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Run a plan: every method on every image, judged by every metric, into a store that any later run goes on from."""
 
 import hashlib
+import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -310,10 +311,29 @@ def run(
     engine = engine or Local(device)
     bench = Bench(plan, engine.device)
     store.begin(bench.facts())
+    _pin(plan, store)
     _finish(engine, bench, store, bench.gates(), progress)
     bench.choose(store)
     _finish(engine, bench, store, bench.units(), progress)
     return scores(plan, store)
+
+
+LEARNED = "learned.json"
+"""Which explainers the rows of methods that learn were made with."""
+
+
+def _pin(plan: Plan, store: Store) -> None:
+    """Refuse another explainer under the name of one that rows were made with already."""
+    known: dict[str, str] = json.loads(store.noted(LEARNED) or "{}")
+    now = {spec: stamp for spec in plan.methods if (stamp := parse_method(spec).stamp())}
+    for spec, stamp in now.items():
+        if known.get(spec, stamp) != stamp:
+            raise InputError(
+                f"{store.place} holds rows of {spec} made with another explainer ({known[spec]} there, {stamp} now); "
+                "choose another folder"
+            )
+    if now.keys() - known.keys():
+        store.note(LEARNED, json.dumps(known | now, indent=1))
 
 
 def _finish(engine: Engine, bench: Bench, store: Store, wanted: Sequence[Unit], progress: bool) -> None:

@@ -154,6 +154,10 @@ class Method(Configured, ABC):
         inner = (value.requirements() for value in vars(self).values() if isinstance(value, Method))
         return self.needs.union(*inner)
 
+    def stamp(self) -> str:
+        """Of what was learned and is not in the spec: two methods of one spec and one stamp give the same maps."""
+        return "".join(value.stamp() for value in vars(self).values() if isinstance(value, Method))
+
     def attribute(self, model: Any, inputs: Tensor, target: TargetLike = None) -> Tensor:
         """Maps for model inputs, in Captum's manner.
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -26,7 +27,7 @@ CURVE = 16
     "aha",
     family="learned",
     paper="Learn to Rank (AHA) 2025",
-    cost="1 forward and a small decoder; each step of refinement 32 forwards and backwards",
+    cost="1 forward, half a backward and a small decoder; each step of refinement 32 forwards and backwards",
     needs=(),
 )
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class AHA(Method):
     pixels: ClassVar[bool] = True
     explainer: str = "auto"
     refine: int = 0
-    rate: float = 1e-4
+    rate: float = 3e-4
     other_model: bool = False
 
     def __post_init__(self) -> None:
@@ -61,14 +62,22 @@ class AHA(Method):
         super().check(view)
         self.loaded(view)
 
+    def stamp(self) -> str:
+        folder = self._folder
+        if not folder.is_dir():
+            return ""  # a repository on the Hub, or nothing at all, which `check` tells
+        return sha256(b"".join(file.read_bytes() for file in sorted(folder.glob("*.*")))).hexdigest()[:16]
+
+    @property
+    def _folder(self) -> Path:
+        return SHIPPED if self.explainer == "auto" else Path(self.explainer).expanduser()
+
     def loaded(self, view: View) -> "Explainer":
         """The explainer, on the view's device and with its digits, if it was trained for this model."""
-        source = self.explainer
-        if source == "auto":
-            source = str(SHIPPED)
-            if not SHIPPED.is_dir():
-                raise InputError(_none_for(view))
-        folder = Path(source).expanduser()
+        folder = self._folder
+        source = str(folder) if self.explainer == "auto" else self.explainer
+        if self.explainer == "auto" and not folder.is_dir():
+            raise InputError(_none_for(view))
         stamp = max((file.stat().st_mtime_ns for file in folder.iterdir()), default=0) if folder.is_dir() else 0
         found = _load(source, stamp, view.device, torch.promote_types(view.dtype, torch.float32))
         if self.explainer == "auto" and found.config["fingerprint"] != view.fingerprint() and not self.other_model:
@@ -78,12 +87,12 @@ class AHA(Method):
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         explainer = self.loaded(view)
-        with torch.no_grad():
-            logits, features = explainer.encode(view, batch.images)
-        batch.score(logits)
+        sight = explainer.encode(view, batch.images)
+        batch.score(sight.logits)
         classes = batch.target.classes
         if classes is None:
             raise InputError("aha explains classes, but a function of the logits was given; give a class as the target")
+        features = sight.features(classes)
         if self.refine:
             from vitrail.method.aha.objective import Objective
             from vitrail.method.aha.refine import refine
@@ -98,7 +107,8 @@ class AHA(Method):
                 features=features,
                 objective=Objective(steps=CURVE),
             )
-        with torch.no_grad():
+        # In full precision whatever the model calculates in: few digits would make ties of most pixels.
+        with torch.no_grad(), torch.autocast(view.device.type, enabled=False):
             return full(explainer(features, batch.images, classes))
 
 
