@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from vitrail import InputError, load, scenes
 from vitrail.bench import dataset
 from vitrail.cli import main
 from vitrail.method import Explainer
-from vitrail.train import CHECKPOINT, EXPLAINER, LOG, REPORT, train
+from vitrail.train import CHECKPOINT, CURVE, EXPLAINER, LOG, REPORT, Learner, joined, launched, loop, train
 from vitrail.train.pictures import Draw, Pictures, centre, cut, draws
 
 
@@ -31,6 +32,14 @@ def losses(out: Path) -> list[float]:
         return [float(row["total"]) for row in csv.DictReader(file)]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few_points() -> Iterator[None]:
+    """Looks at held-out pictures take most of the time; two points of a curve are enough here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "STEPS", 2)
+        yield
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, torch.Tensor]]:
     out = tmp_path_factory.mktemp("training") / "whole"
@@ -40,7 +49,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, tor
 def test_a_folder_with_all_that_is_needed(whole: tuple[Path, dict[str, torch.Tensor]]) -> None:
     out, learned = whole
     assert len(losses(out)) == SMALL.steps
-    assert "difference" in (out / REPORT).read_text()
+    assert Image.open(out / CURVE).size[0] > 400
     assert Image.open(out / "sheets" / "000006.png").size[0] > 200
     explainer = Explainer.from_pretrained(out / EXPLAINER)
     assert (explainer.config["steps"], explainer.config["temperature"]) == (6, 0.01)
@@ -60,11 +69,9 @@ def test_the_same_again_and_another_with_another_seed(
 def test_stopped_in_the_middle_it_goes_on_as_if_it_had_not_been(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: tuple[Path, dict[str, torch.Tensor]]
 ) -> None:
-    from vitrail.train import Learner
-
     plain = Learner.step
 
-    def dies(self: Learner, number: int) -> dict[str, float]:
+    def dies(self: Learner, number: int) -> torch.Tensor:
         if number == 4:
             raise KeyboardInterrupt
         return plain(self, number)
@@ -86,7 +93,8 @@ sys.path.insert(0, {tests!r})
 from pathlib import Path
 from train_setup import ITEMS, SMALL
 from vitrail import load
-from vitrail.train import launched, train
+from vitrail.train import launched, loop, train
+loop.STEPS = 2
 fabric = launched("cpu", 2)
 train(load("demo", device="cpu"), ITEMS, Path({out!r}), SMALL, fabric=fabric)
 """
@@ -147,14 +155,82 @@ def test_a_picture_that_cannot_be_read_is_left_out_and_named(tmp_path: Path) -> 
         load("demo", device="cpu"), dataset(f"folder:{folder}").items, tmp_path / "run", replace(SMALL, steps=3, look=3)
     )
     assert "1 pictures could not be read and were left out; the first, 4.png" in (tmp_path / "run" / REPORT).read_text()
+    shelf = Pictures(dataset(f"folder:{folder}").items, (144, 144))
+    shelf.load(torch.device("cpu"))
+    assert torch.equal(shelf.fetch([4]), shelf.fetch([5]))
 
 
 def test_maps_no_better_than_chance_stop_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from vitrail.train import Learner
-
-    monkeypatch.setattr(Learner, "look", lambda self, chance=False: {"difference": 0.0, "insertion": 0, "deletion": 0})
+    monkeypatch.setattr(Learner, "look", lambda self, chance=False: {"difference": 0.0})
     with pytest.raises(InputError, match="no better than chance"):
         train(load("demo", device="cpu"), ITEMS, tmp_path / "run", replace(SMALL, gates="on"))
+
+
+def test_maps_that_rank_nothing_stop_it_and_gates_off_lets_it_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Constant maps keep a rank entropy of 1 however low the temperature; their order may still beat chance."""
+    view, training = load("demo", device="cpu"), replace(SMALL, steps=2, look=1, gates="on")
+    monkeypatch.setattr(Learner, "look", lambda self, chance=False: {"difference": 0.0 if chance else 0.5})
+    plain, begun = Learner.scores, []
+
+    def flat(self: Learner) -> torch.Tensor:
+        if self in begun:
+            return torch.full((2, 196), 0.7)
+        begun.append(self)
+        return plain(self)
+
+    monkeypatch.setattr(Learner, "scores", flat)
+    with pytest.raises(InputError, match=r"rank regions no more clearly than .* \(rank entropy 1.000 and 0\.\d+ on"):
+        train(view, ITEMS, tmp_path / "run", training)
+    train(view, ITEMS, tmp_path / "run", replace(training, gates="off"))
+    with (tmp_path / "run" / LOG).open() as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["entropy"]) for row in rows] == pytest.approx([1.0, 1.0], abs=1e-4)
+    # The temperature falls from 0.1 to 0.01: that alone makes the ranks of the untrained maps clearer.
+    assert 1 > float(rows[0]["untrained"]) > float(rows[1]["untrained"]) + 0.05
+
+
+def test_a_full_report_has_other_methods_beside_the_explainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vitrail.method.aha.method.CURVE", 2)  # short curves for refinement, too
+    training = replace(SMALL, steps=1, report="full")
+    train(load("demo", device="cpu"), ITEMS, tmp_path / "run", training)
+    table = [line.split(" | ") for line in (tmp_path / "run" / REPORT).read_text().splitlines() if " to " in line]
+    names = [row[0].removeprefix("| ") for row in table]
+    wanted = {"aha", "aha, 3 steps of refinement", "random", "gradcam", "ig", "rollout", "genatt", "bt_h"}
+    assert wanted <= set(names)
+    assert len(names) == len(set(names)) == 10
+    differences = [float(row[1]) for row in table]
+    assert differences == sorted(differences, reverse=True)
+    for _, difference, ends, insertion, deletion, _ in table:
+        low, high = (float(end) for end in ends.split(" to "))
+        assert low <= float(difference) <= high
+        assert float(insertion) - float(deletion) == pytest.approx(float(difference), abs=2e-4)
+
+
+def test_datasets_are_joined_and_limited(tmp_path: Path) -> None:
+    scenes.make(3).pil.save(tmp_path / "scene 3.png")
+    items = joined(["scenes:19", f"folder:{tmp_path}"]).items
+    assert [items[0].name, items[-1].name] == ["scenes:19: scene 0", f"folder:{tmp_path}: scene 3.png"]
+    assert joined(["scenes:20"]).items == ITEMS
+    view, fabric = load("demo", device="cpu"), launched("cpu")
+    whole = Learner(view, items, SMALL, fabric)
+    some = Learner(view, items, replace(SMALL, limit=4), fabric)
+    assert [item.name for item in some.held.items] == [item.name for item in whole.held.items]
+    assert (len(whole.pictures), len(some.pictures)) == (18, 4)
+    assert {item.name for item in some.pictures.items} < {item.name for item in whole.pictures.items}
+    assert some.pictures.items[0].name == "scenes:19: scene 1"
+    assert some.pictures.items[-1].name == "scenes:19: scene 18"
+    assert len(Learner(view, items, replace(SMALL, limit=500), fabric).pictures) == 18
+    with pytest.raises(InputError, match="limit must be 1 or more, but 0 was given"):
+        replace(SMALL, limit=0)
+
+
+def test_the_papers_explainer_sees_features_alone() -> None:
+    fabric = launched("cpu")
+    for evidence, expected in (("on", True), ("off", False)):
+        learner = Learner(load("demo", device="cpu"), ITEMS, replace(SMALL, evidence=evidence), fabric)
+        assert learner.explainer.config["evidence"] is expected
 
 
 def test_cuts_are_parts_of_the_picture() -> None:
@@ -177,11 +253,32 @@ def test_pictures_are_kept_once_they_are_read() -> None:
     shelf = Pictures(ITEMS[:2], (144, 144))
     assert shelf.fetch([0, 1, 0]).shape == (3, 3, 165, 165)
     assert torch.equal(shelf.fetch([1])[0], shelf.fetch([0, 1])[1])
+    ahead = Pictures(ITEMS[:2], (144, 144))
+    ahead.load(torch.device("cpu"))
+    assert torch.equal(ahead.fetch([1, 0, 1]), shelf.fetch([1, 0, 1]))
 
 
 def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
-    words = ["--data", "scenes:12", "--steps", "2", "--batch", "4", "--channels", "8", "--look", "2", "--curve", "2"]
+    words = [
+        "--data",
+        "scenes:8",
+        "quads:scenes:8",
+        "--limit",
+        "9",
+        "--report",
+        "short",
+        "--steps",
+        "2",
+        "--batch",
+        "4",
+        "--channels",
+        "8",
+        "--look",
+        "2",
+        "--curve",
+        "2",
+    ]
     assert main(["train", *words, "--out", str(out), "--device", "cpu", "--gates", "off"]) == 0
     assert f"aha(explainer='{out}/explainer')" in capsys.readouterr().out
     assert json.loads((out / EXPLAINER / "config.json").read_text())["target"] == "demo"

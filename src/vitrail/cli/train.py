@@ -19,8 +19,10 @@ class Train:
     """The model to explain: demo, timm/NAME (or NAME), torchvision/NAME, hf/REPOSITORY, FILE.py:FUNCTION."""
     checkpoint: Path | None = None
     """A file with the model's weights; otherwise the published ones are fetched."""
-    data: str = "scenes:2000"
-    """The pictures to learn from, such as imagenet:/data/imagenet or folder:photos; labels are not needed."""
+    data: tuple[str, ...] = ("scenes:2000",)
+    """One or more sets of pictures to learn from, such as imagenet:/data/imagenet or folder:photos, without labels."""
+    limit: int | None = None
+    """Learn from so many pictures only, evenly spread; the held-out ones stay the same."""
     backbone: str = "self"
     """Whose features the explainer sees: self, the model's own, or a timm model's."""
     steps: int = 2000
@@ -35,6 +37,8 @@ class Train:
     """The fewest and the most cells a side that pictures are cut into."""
     channels: int | None = None
     """Width of the decoder; by default what suits the model."""
+    evidence: Literal["on", "off"] = "on"
+    """Whether the explainer sees what speaks for a class in the model's own features; the paper's does not."""
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     """Arithmetic of the model's passes."""
     seed: int = 0
@@ -44,7 +48,9 @@ class Train:
     sheet: int = 500
     """Steps between two picture sheets."""
     gates: Literal["on", "off"] = "on"
-    """Stop when the maps are no better than chance at a quarter of the way."""
+    """Stop when the maps are no better than chance, or rank no more clearly than untrained, at a quarter of the way."""
+    report: Literal["full", "short"] = "full"
+    """Compare the explainer, plain and refined, with other methods at the end, or with chance alone."""
     out: Path = Path("vitrail-explainer")
     """The training's folder."""
     device: Device = None
@@ -52,10 +58,9 @@ class Train:
 
     def run(self) -> None:
         """Train, and say how to use the explainer."""
-        from vitrail.bench import dataset
         from vitrail.method import Objective
         from vitrail.model import load
-        from vitrail.train import EXPLAINER, REPORT, Training, launched, train
+        from vitrail.train import EXPLAINER, REPORT, Training, joined, launched, train
 
         training = Training(
             steps=self.steps,
@@ -65,13 +70,16 @@ class Train:
             cells=self.cells,
             encoder=self.backbone,
             channels=self.channels,
+            evidence=self.evidence,
             precision=self.precision,
             seed=self.seed,
             look=self.look,
             sheet=self.sheet,
             gates=self.gates,
+            limit=self.limit,
+            report=self.report,
         )
-        items = dataset(self.data).items
+        items = joined(self.data).items
         fabric: Any = launched(self.device, int(os.environ.get("WORLD_SIZE", "1")))
         view = load(self.model, self.checkpoint, device=str(fabric.device))
         train(view, items, self.out, training, fabric=fabric, progress=watched(self.quiet))

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from vitrail.method.aha import AHA, Grid, Objective
+from vitrail.method.aha import AHA, Grid, Losses, Objective, at_once, rank_entropy
 from vitrail.method.alti import ALTI
 from vitrail.method.atman import AtMan
 from vitrail.method.attention import AttIxG, GenAtt, GradRollout, RawAttention, Rollout
@@ -82,6 +82,7 @@ __all__ = [
     "Layered",
     "LeGrad",
     "LessIsMore",
+    "Losses",
     "Method",
     "Mixing",
     "NRes",
@@ -102,10 +103,12 @@ __all__ = [
     "ViTCX",
     "XGradCAM",
     "XGradCAMPlus",
+    "at_once",
     "checksum",
     "describe",
     "methods",
     "parse",
+    "rank_entropy",
     "register",
 ]
 

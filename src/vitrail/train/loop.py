@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from vitrail.bench import Item
 from vitrail.errors import InputError
-from vitrail.method import Explainer, Grid
+from vitrail.method import Explainer, Grid, Losses, at_once, rank_entropy
 from vitrail.model import Target, View
 from vitrail.perturb import Baseline, baseline
 from vitrail.train.pictures import Draw, Pictures, centre, cut, draws
@@ -19,6 +19,9 @@ FEWEST = 8
 
 REFERENCES = ("black_pixel", "dataset_mean", "rise_blur(kernel=31, sigma=10)")
 """What stands where a picture is hidden: as the paper judges, black, the mean colour and a blur."""
+
+LOSSES = Losses._fields
+"""What a step tells, in this order."""
 
 CELLS, STEPS = 14, 16
 """The grid and the number of steps of the hard metrics on held-out pictures."""
@@ -53,20 +56,38 @@ class Learner:
             )
         self.view, self.training, self.fabric = view, training, fabric
         count = min(training.held, max(2, len(items) // 10))
-        kept = {round(i * (len(items) - 1) / max(count - 1, 1)) for i in range(count)}
-        self.pictures = Pictures([item for i, item in enumerate(items) if i not in kept], view.size)
-        self.held = Pictures([items[i] for i in sorted(kept)], view.size)
+        kept = _spread(len(items), count)
+        others = sorted(set(range(len(items))) - set(kept))
+        learned = _spread(len(others), min(training.limit or len(others), len(others)))
+        self.pictures = Pictures([items[others[i]] for i in learned], view.size)
+        self.held = Pictures([items[i] for i in kept], view.size)
         self.baselines: list[Baseline] = [baseline(spec) for spec in REFERENCES]
         torch.manual_seed(training.seed)  # the decoder's first weights
-        self.explainer = Explainer.for_view(view, encoder=training.encoder, channels=training.channels)
+        self.explainer = Explainer.for_view(
+            view,
+            encoder=training.encoder,
+            channels=training.channels,
+            evidence=False if training.evidence == "off" else None,
+        )
         own = [weight for weight in self.explainer.parameters() if weight.requires_grad]
         optimiser = torch.optim.AdamW(own, lr=training.rate, weight_decay=training.decay)
         self.model, self.optimiser = fabric.setup(self.explainer.to(fabric.device), optimiser)
 
+    def read(self, first: int, *, progress: bool = False) -> None:
+        """Read the pictures before they are needed; those to learn from only if each will be.
+
+        Args:
+            first: The next step.
+            progress: Show a progress line.
+        """
+        self.held.load(self.fabric.device)
+        if (self.training.steps - first) * self.training.batch >= len(self.pictures):
+            self.pictures.load(self.fabric.device, progress=progress)
+
     # ------------------------------------------------------------------------------------------------------ a step
 
-    def step(self, number: int) -> dict[str, float]:
-        """Learn from one batch; what was lost, over all processes."""
+    def step(self, number: int) -> Tensor:
+        """Learn from one batch: (4,) the `LOSSES`, over all processes. They are not waited for here."""
         training = self.training
         share = training.batch // self.fabric.world_size
         first = self.fabric.global_rank * share
@@ -93,6 +114,7 @@ class Learner:
             noise=training.noise(number),
             generator=chance,
             seeds=[_mixed(training.seed + 1, number * training.batch + first + i) for i in range(share)],
+            at_once=at_once(self.fabric.device),
         )
         for group in self.optimiser.param_groups:
             group["lr"] = training.rate_at(number)
@@ -100,15 +122,13 @@ class Learner:
         self.fabric.backward(losses.total.mean())
         self.fabric.clip_gradients(self.model, self.optimiser, max_norm=training.clip)
         self.optimiser.step()
-        found = torch.stack([part.detach().mean() for part in losses])
-        return dict(zip(losses._fields, self.fabric.all_reduce(found, reduce_op="mean").tolist()))
+        found: Tensor = self.fabric.all_reduce(torch.stack([part.detach().mean() for part in losses]), reduce_op="mean")
+        return found
 
     def _see(self, drawn: Sequence[Draw]) -> Seen:
         squares = self.pictures.fetch([one.number for one in drawn]).to(self.fabric.device)
         images = self._normalised(cut(squares, drawn, self.view.size))
-        logits, features = self._encoded(images)
-        wanted = torch.tensor([one.rank for one in drawn], device=logits.device).clamp_max(logits.shape[1] - 1)
-        classes = logits.argsort(1, descending=True).gather(1, wanted[:, None])[:, 0]
+        _, classes, features = self._encoded(images, [one.rank for one in drawn])
         fills = torch.stack([fill.fill(self.view, images, Target(classes)) for fill in self.baselines])
         which = torch.tensor([one.reference for one in drawn], device=fills.device)
         return Seen(images, fills[which, torch.arange(len(drawn), device=fills.device)], classes, features)
@@ -118,10 +138,14 @@ class Learner:
         mean, std = (pixels.new_tensor(values).view(1, 3, 1, 1) for values in (how.mean, how.std))
         return (pixels - mean) / std
 
-    def _encoded(self, images: Tensor) -> tuple[Tensor, list[Tensor]]:
-        with self.view.using(self.training.precision), self.view.still(), torch.no_grad():
-            logits, features = self.explainer.encode(self.view, images)
-        return logits.float(), [feature.float() for feature in features]
+    def _encoded(self, images: Tensor, ranks: Sequence[int]) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """The logits, the classes at these ranks among them, and what the explainer sees for those."""
+        with self.view.using(self.training.precision), self.view.still():
+            sight = self.explainer.encode(self.view, images)
+            logits = sight.logits.float()
+            wanted = torch.tensor(ranks, device=logits.device).clamp_max(logits.shape[1] - 1)
+            classes = logits.argsort(1, descending=True).gather(1, wanted[:, None])[:, 0]
+            return logits, classes, [feature.float() for feature in sight.features(classes)]
 
     def _asking(self, classes: Tensor) -> Any:
         def ask(pictures: Tensor, which: Tensor) -> Tensor:
@@ -138,32 +162,52 @@ class Learner:
         Args:
             chance: Of maps of chance instead of the explainer's.
         """
-        grid = Grid.regular(self.view.size, CELLS)
-        found: list[Tensor] = []
+        found = []
         for numbers in torch.arange(len(self.held)).split(16):
             maps, images, logits = self.shown(numbers.tolist())
             classes = logits.argmax(1)
             if chance:
                 generator = torch.Generator().manual_seed(_mixed(self.training.seed, int(numbers[0])))
                 maps = torch.rand(maps.shape, generator=generator).to(maps.device)
-            for fill in self.baselines:
-                references = fill.fill(self.view, images, Target(classes))
-                counts = torch.linspace(grid.count / STEPS, grid.count, STEPS).round().long()
-                pair = self.training.objective.hard(
-                    self._asking(classes), images, references, maps, grid, counts.to(images.device)
-                )
-                found.append(torch.stack(list(pair), 1).cpu())
-        deletion, insertion = torch.cat(found).double().mean(0).tolist()
+            found.append(self.judged(maps, images, classes))
+        deletion, insertion = torch.cat(found).mean(0).tolist()
         return {"deletion": deletion, "insertion": insertion, "difference": insertion - deletion}
+
+    def judged(self, maps: Tensor, images: Tensor, classes: Tensor) -> Tensor:
+        """(B, 2) float64, on the CPU: hard deletion and insertion of each image, means of the three references.
+
+        Args:
+            maps: (B, H, W) whoever's.
+            images: (B, 3, H, W) inputs of the target.
+            classes: (B,) the classes that the maps explain.
+        """
+        grid = Grid.regular(self.view.size, CELLS)
+        counts = torch.linspace(grid.count / STEPS, grid.count, STEPS).round().long()
+        found = []
+        for fill in self.baselines:
+            references = fill.fill(self.view, images, Target(classes))
+            pair = self.training.objective.hard(self._asking(classes), images, references, maps, grid, counts)
+            found.append(torch.stack(list(pair), 1).cpu().double())
+        return torch.stack(found).mean(0)
+
+    def scores(self) -> Tensor:
+        """(held-out pictures, cells): the explainer's maps, pooled over the grid of the hard metrics."""
+        grid = Grid.regular(self.view.size, CELLS)
+        parts = torch.arange(len(self.held)).split(16)
+        return torch.cat([grid.pool(self.shown(numbers.tolist())[0]) for numbers in parts])
+
+    def entropy(self, number: int, scores: Tensor) -> float:
+        """How little the scores say of the ranks at the temperature of a step: 1 where they are all the same."""
+        return float(rank_entropy(scores, self.training.temperature(number)).mean())
 
     def shown(self, numbers: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
         """Maps of the predicted classes of some held-out pictures, the model inputs, and the logits."""
         squares = self.held.fetch(numbers).to(self.fabric.device)
         images = self._normalised(centre(squares, self.view.size))
-        logits, features = self._encoded(images)
+        logits, classes, features = self._encoded(images, [0] * len(images))
         self.explainer.eval()
         with torch.no_grad():
-            return self.explainer(features, images, logits.argmax(1)).float(), images, logits
+            return self.explainer(features, images, classes).float(), images, logits
 
     # ----------------------------------------------------------------------------------------------------- to keep
 
@@ -181,6 +225,11 @@ class Learner:
 
 def _weights(model: nn.Module) -> dict[str, Tensor]:
     return {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+
+
+def _spread(total: int, count: int) -> list[int]:
+    """``count`` numbers below ``total``, evenly spread, the first and the last among them."""
+    return sorted({round(i * (total - 1) / max(count - 1, 1)) for i in range(count)})
 
 
 def _mixed(seed: int, number: int) -> int:

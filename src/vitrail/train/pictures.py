@@ -1,9 +1,10 @@
 """Pictures to learn from: read once, cut at random, and drawn the same whoever draws them."""
 
+import math
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -13,7 +14,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 from torch.nn import functional as F
 
-from vitrail.bench import Item
+from vitrail.bench import Dataset, Item, dataset
 from vitrail.errors import InputError
 from vitrail.model import pictures
 
@@ -23,7 +24,19 @@ MARGIN = 8 / 7
 KEPT = 4 * 2**30
 """Bytes of pictures that are kept once they are read; larger datasets are read again each time."""
 
+SHARE = 4
+"""Pictures are kept on a GPU where they take at most one part in so many of its free memory."""
+
 UNREADABLE = (OSError, InputError, ValueError, Image.DecompressionBombError)
+
+
+def joined(specs: Sequence[str]) -> Dataset:
+    """Several datasets one behind the other; each picture is then named with its dataset, as names may come twice."""
+    parts = [dataset(spec) for spec in specs]
+    if len(parts) == 1:
+        return parts[0]
+    items = (replace(item, name=f"{part.spec}: {item.name}") for part in parts for item in part)
+    return Dataset(" ".join(specs), tuple(items))
 
 
 class Pictures:
@@ -41,16 +54,41 @@ class Pictures:
         self.items = list(items)
         self.size = (round(size[0] * MARGIN), round(size[1] * MARGIN))
         self.broken: dict[str, str] = {}
-        fits = len(self.items) * 3 * self.size[0] * self.size[1] <= KEPT
-        self._kept: dict[int, Tensor] | None = {} if fits else None
+        shape = (len(self.items), 3, *self.size)
+        # It takes no memory before it is written to.
+        self._shelf = torch.empty(shape, dtype=torch.uint8) if math.prod(shape) <= KEPT else None
+        self._there: set[int] = set()
+        self._whole = False
         self._readers = ThreadPoolExecutor(min(16, os.cpu_count() or 1))
 
     def __len__(self) -> int:
         return len(self.items)
 
     def fetch(self, numbers: Sequence[int]) -> Tensor:
-        """(n, 3, height, width) uint8: some of the pictures."""
+        """(n, 3, height, width) uint8: some of the pictures, on the device that they are kept on."""
+        if self._shelf is not None and self._whole:
+            return self._shelf[torch.tensor(list(numbers), device=self._shelf.device)]
         return torch.stack(list(self._readers.map(self._readable, numbers)))
+
+    def load(self, device: torch.device, *, progress: bool = False) -> None:
+        """Read all pictures now, many at a time, and keep them on a GPU that has room; too many to keep are left.
+
+        Args:
+            device: Where they will be needed.
+            progress: Show a progress line.
+        """
+        from tqdm.auto import tqdm
+
+        if self._shelf is None or self._whole:
+            return
+        squares = self._readers.map(self._readable, range(len(self)))
+        for number, square in enumerate(
+            tqdm(squares, total=len(self), desc="reading", unit="picture", disable=not progress)
+        ):
+            self._shelf[number] = square  # that of the next where this one is broken
+        if device.type == "cuda" and self._shelf.numel() * SHARE <= torch.cuda.mem_get_info(device)[0]:
+            self._shelf = self._shelf.to(device)
+        self._whole = True
 
     def _readable(self, number: int) -> Tensor:
         for other in range(len(self.items)):
@@ -61,8 +99,8 @@ class Pictures:
         raise InputError(f"none of {len(self.items)} pictures can be read; the first, {name}: {why}")
 
     def _read(self, number: int) -> Tensor | None:
-        if self._kept is not None and number in self._kept:
-            return self._kept[number]
+        if self._shelf is not None and number in self._there:
+            return self._shelf[number]
         item = self.items[number]
         if item.name in self.broken:
             return None
@@ -73,8 +111,9 @@ class Pictures:
             self.broken[item.name] = str(error)
             return None
         found = torch.from_numpy(np.array(square)).permute(2, 0, 1).contiguous()
-        if self._kept is not None:
-            self._kept[number] = found
+        if self._shelf is not None:
+            self._shelf[number] = found
+            self._there.add(number)
         return found
 
 

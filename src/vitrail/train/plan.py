@@ -11,7 +11,8 @@ from vitrail.model import Precision
 WARM = 0.1
 """The share of the steps in which the learning rate rises."""
 
-Gates = Literal["on", "off"]
+Switch = Literal["on", "off"]
+Report = Literal["full", "short"]
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,17 @@ class Training:
         others: How often another class than the most probable one is explained.
         encoder: Whose features the explainer sees: ``self``, the target's own, or a timm model's.
         channels: Width of the decoder; by default what suits the encoder.
+        evidence: Whether the explainer sees what speaks for a class in the target's own features; ``off`` with another
+            encoder in any case.
         precision: Arithmetic of the target's passes.
         seed: Another seed draws everything else.
         held: Pictures that are never learned from, at most; a tenth where there are fewer.
         look: Steps between two looks at them, and between two checkpoints.
         sheet: Steps between two picture sheets.
-        gates: Stop when the maps are no better than chance at a quarter of the way.
+        gates: Stop when the maps are no better than chance, or rank no more clearly than untrained ones, at a quarter
+            of the way.
+        limit: Learn from so many pictures only, evenly spread; what is held out stays the same.
+        report: ``full`` compares the explainer, plain and refined, with other methods; ``short`` with chance alone.
     """
 
     steps: int = 2000
@@ -51,17 +57,22 @@ class Training:
     others: float = 0.2
     encoder: str = "self"
     channels: int | None = None
+    evidence: Switch = "on"
     precision: Precision = "fp32"
     seed: int = 0
     held: int = 64
     look: int = 100
     sheet: int = 500
-    gates: Gates = "on"
+    gates: Switch = "on"
+    limit: int | None = None
+    report: Report = "full"
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "look", "sheet", "held"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be 1 or more, but {getattr(self, name)} was given")
+        if self.limit is not None and self.limit < 1:
+            raise InputError(f"limit must be 1 or more, but {self.limit} was given; leave it out to take all")
         if min(self.temperatures) <= 0 or not 2 <= self.cells[0] <= self.cells[1]:
             raise InputError(
                 f"temperatures must be above 0 and cells from 2 up, but {self.temperatures} and {self.cells} were given"

@@ -15,7 +15,7 @@ from small import close
 from vitrail.errors import InputError
 from vitrail.method.aha import decoder, explainer, features
 from vitrail.method.aha.explainer import Explainer
-from vitrail.model import View, load
+from vitrail.model import FROZEN, View, load
 from zoo import ZOO, pictures, view_of
 
 
@@ -50,7 +50,8 @@ def test_one_pass_gives_logits_features_and_a_map(model: str, grids: list[tuple[
     view, size = view_of(model), ZOO[model].size
     own, images = made(view), pictures(2, size)
     before = view.meter.forwards
-    logits, seen = own.encode(view, images)
+    sight = own.encode(view, images)
+    logits, seen = sight.logits, sight.features(torch.tensor([0, 1]))
     assert view.meter.forwards == before + 2, "one forward pass an image"
     assert torch.allclose(logits, view.logits(images), atol=1e-4)
     assert [tuple(one.shape[2:]) for one in seen] == grids
@@ -68,7 +69,7 @@ def test_tokens_are_those_behind_the_blocks_without_the_prefix() -> None:
     assert features.depths(12) == [3, 6, 9, 12]
     assert features.depths(24) == [6, 12, 18, 24]
     assert features.depths(2) == [1, 2]
-    found = features.look(view, images)[1]
+    found = features.look(view, images).features(torch.tensor([0, 1]))
     outputs: list[Tensor] = []
     handles = [block.register_forward_hook(lambda *call: outputs.append(call[2])) for block in view.model.blocks]
     view.logits(images)
@@ -78,6 +79,45 @@ def test_tokens_are_those_behind_the_blocks_without_the_prefix() -> None:
         tokens = outputs[behind - 1][:, 1:]
         tokens = (tokens - tokens.mean(-1, keepdim=True)) / (tokens.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
         assert torch.allclose(seen, tokens.transpose(1, 2).unflatten(2, (4, 4)), atol=1e-4)
+
+
+def test_the_evidence_of_a_transformer() -> None:
+    """DecompX's shares, of channels and of tokens, with a mean square of 1."""
+    view = small_view()
+    images, classes = pictures(2, (64, 64)), torch.tensor([3, 1])
+    found = features.look(view, images, evidence=True).features(classes)
+    trace = view.trace(images, rule=FROZEN)
+    slopes = torch.autograd.grad(trace.logits[[0, 1], classes].sum(), trace.states)
+    states = [state.detach() for state in trace.states]
+
+    def level(x: Tensor) -> Tensor:
+        patches = (x[:, :, None] if x.ndim == 2 else x)[:, 1:]
+        mean = patches.square().sum((1, 2), keepdim=True) / patches[0].numel()
+        return (patches / mean.sqrt()).transpose(1, 2).unflatten(2, (4, 4))
+
+    products = [state * slope for state, slope in zip(states, slopes)]
+    products[6] = states[6] * slopes[6].mean(1, keepdim=True)
+    between = [level(products[block].sum(-1)) for block in (3, 4, 5)]  # the blocks of the later half
+    width = states[0].shape[-1]
+    assert [one.shape[1] for one in found] == [width + 3] + [2 * width + 4] * 3
+    for place, behind in zip(found, (2, 3, 5, 6)):
+        told = [] if behind == 2 else [level(products[behind]), level(products[behind].sum(-1))]
+        assert torch.allclose(place[:, width:], torch.cat([*told, *between], 1), atol=1e-4)
+
+
+def test_the_evidence_of_a_network_of_convolutions() -> None:
+    """At the last place the gradient is the head's weight: Grad-CAM before its ReLU. The finest place has none."""
+    shared = load(Shared(), size=(32, 32))
+    images, classes = pictures(2, (32, 32)), torch.tensor([3, 1])
+    fine, coarse = features.look(shared, images, evidence=True).features(classes)
+    model = shared.model
+    maps = F.relu(model.second(F.relu(model.first(images)))).detach()
+    cam = torch.einsum("bchw,bc->bhw", maps, model.answer.weight[classes].detach())
+    assert fine.shape[1] == 8
+    assert coarse.shape[1] == 12 + 12 + 1
+    assert torch.allclose(coarse[:, -1], cam / cam.square().mean((1, 2), keepdim=True).sqrt(), atol=1e-4)
+    with pytest.raises(InputError, match="evidence is the target's own"):
+        made(shared, encoder=small_view(num_classes=0), evidence=True)
 
 
 class Flat(nn.Module):
@@ -111,7 +151,8 @@ def test_unusual_models() -> None:
     with pytest.raises(InputError, match="shows no feature maps; leave image_branch=True"):
         made(flat, image_branch=False)
     shared = load(Shared(), size=(32, 32))
-    assert [tuple(one.shape[1:]) for one in features.look(shared, images)[1]] == [(8, 16, 16), (12, 8, 8)]
+    seen = features.look(shared, images).features(torch.tensor([0, 1]))
+    assert [tuple(one.shape[1:]) for one in seen] == [(8, 16, 16), (12, 8, 8)]
     assert made(shared).explain(shared, images, torch.tensor([0, 1])).shape == (2, 32, 32)
 
 
@@ -126,8 +167,9 @@ def test_the_decoder_is_what_its_page_says() -> None:
     """In float64, from the stored numbers, with features and embedding side by side as the paper has them."""
     view = load(small_view().model.double())
     own, images, classes = made(view).double(), pictures(2, (64, 64)).double(), torch.tensor([1, 4])
+    torch.nn.init.normal_(own.decoder.embedding.weight)
     stored = own.state_dict()
-    seen = own.encode(view, images)[1]
+    seen = own.encode(view, images).features(classes)
 
     def conv(x: Tensor, name: str, **options: int) -> Tensor:
         return F.conv2d(x, stored[f"decoder.{name}.weight"], stored.get(f"decoder.{name}.bias"), **options)
@@ -178,10 +220,10 @@ def test_the_class_and_the_picture_matter() -> None:
     assert (maps - own.explain(view, images, torch.tensor([4, 3])))[0].abs().max() > 1e-3
     assert torch.equal(maps[1], own.explain(view, images, torch.tensor([4, 3]))[1])
     blind = made(view, image_branch=False)
-    seen = blind.encode(view, images)[1]
     classes = torch.tensor([2, 3])
+    seen = blind.encode(view, images).features(classes)
     assert torch.equal(blind(seen, images, classes), blind(seen, images.flip(3), classes))
-    seen = own.encode(view, images)[1]
+    seen = own.encode(view, images).features(classes)
     assert not torch.allclose(own(seen, images, classes), own(seen, images.flip(3), classes))
 
 
@@ -191,7 +233,7 @@ def test_only_the_decoder_is_trained_and_it_is_small() -> None:
         own = Explainer.for_view(demo, channels=channels)
         assert sum(weight.numel() for weight in own.parameters()) < 3e6
     images = pictures(2, demo.size)
-    maps = own(own.encode(demo, images)[1], images, torch.tensor([0, 1]))
+    maps = own(own.encode(demo, images).features(torch.tensor([0, 1])), images, torch.tensor([0, 1]))
     maps.sum().backward()
     assert all(weight.grad is not None for weight in own.parameters())
     assert all(weight.grad is None for weight in demo.model.parameters())
@@ -203,8 +245,9 @@ def test_only_the_decoder_is_trained_and_it_is_small() -> None:
 def test_another_encoder_is_frozen_and_not_saved(tmp_path: Path) -> None:
     view, other = small_view(), small_view(1, num_classes=0, img_size=48)
     own, images = made(view, encoder=other), pictures(2, (64, 64))
-    logits, seen = own.encode(view, images)
-    assert torch.allclose(logits, view.logits(images), atol=1e-5)
+    sight = own.encode(view, images)
+    seen = sight.features(torch.tensor([0, 1]))
+    assert torch.allclose(sight.logits, view.logits(images), atol=1e-5)
     assert [tuple(one.shape[1:]) for one in seen] == [(48, 3, 3)] * 4
     assert not any(weight is mine for weight in other.model.parameters() for mine in own.parameters())
     own.save_pretrained(tmp_path / "it")
@@ -349,7 +392,7 @@ def test_another_model_is_refused() -> None:
     with pytest.raises(InputError, match="knows 6 classes, but VisionTransformer answers 4"):
         own.check(small_view(num_classes=4), other_model=True)
     narrow = small_view(embed_dim=24)
-    with pytest.raises(InputError, match=r"reads feature maps of \[48, 48, 48, 48\] channels, but \[24"):
+    with pytest.raises(InputError, match=r"reads feature maps of \[51, 100, 100, 100\] channels, but \[27"):
         own.explain(narrow, pictures(1, (64, 64)), torch.tensor([0]))
 
 

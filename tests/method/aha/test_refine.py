@@ -62,10 +62,10 @@ def test_it_is_adamw_on_the_loss(view: View, images: Tensor, classes: Tensor) ->
     """The obvious way: one picture, the explainer's own weights, PyTorch's own graph and optimiser."""
     torch.manual_seed(0)
     own = Explainer.for_view(view, channels=16, embedding=8)
-    found = refine(own, view, images[:1], classes[:1], 2, objective=FEW)
+    found = refine(own, view, images[:1], classes[:1], 2, rate=1e-4, objective=FEW)
     optimiser = torch.optim.AdamW(own.parameters(), lr=1e-4, weight_decay=1e-3, eps=1e-5)
     image, index = images[:1], classes[:1]
-    features = own.encode(view, image)[1]
+    features = own.encode(view, image).features(index)
 
     def ask(pictures: Tensor, which: Tensor) -> Tensor:
         return view.logits(pictures).softmax(1)[:, index[0]]

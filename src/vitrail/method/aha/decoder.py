@@ -32,6 +32,7 @@ class Decoder(nn.Module):
         levels = max(len(widths), 1)
         wide = [channels // 2] + [channels] * (levels - 1)
         self.embedding = nn.Embedding(classes, embedding)
+        nn.init.zeros_(self.embedding.weight)  # a class that training never shows stays neutral
         # A projection of features and embedding side by side is the sum of a projection of each: no copies are made.
         self.project = nn.ModuleList(nn.Conv2d(width, own, 1) for width, own in zip(widths, wide))
         self.condition = nn.ModuleList(nn.Linear(embedding, own, bias=False) for own in wide)

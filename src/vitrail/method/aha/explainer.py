@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from vitrail.errors import InputError
 from vitrail.method.aha.decoder import Decoder
-from vitrail.method.aha.features import look
+from vitrail.method.aha.features import Sight, look
 from vitrail.model import View, load
 
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
@@ -63,6 +63,8 @@ class Explainer(
         channels: Width of the decoder.
         embedding: Width of a class's embedding.
         image_branch: Whether the decoder sees the picture besides the features.
+        evidence: Whether it sees, besides, what speaks for the class in the target's features: one more pass, back
+            through half of the model.
         steps: How many steps it was trained for.
         temperature: Of the soft ranks when training ended, at which it is refined.
     """
@@ -80,6 +82,7 @@ class Explainer(
         channels: int = 128,
         embedding: int = 64,
         image_branch: bool = True,
+        evidence: bool = False,
         steps: int = 0,
         temperature: float = 0.01,
     ) -> None:
@@ -89,6 +92,8 @@ class Explainer(
                 f"an explainer needs channels in multiples of 8 and an embedding of 1 or more, "
                 f"but {channels} and {embedding} were given"
             )
+        if evidence and encoder != SELF:
+            raise InputError(f"evidence is the target's own, but evidence=True was given with the encoder {encoder}")
         if not widths and not image_branch:
             raise InputError(f"{target} shows no feature maps; leave image_branch=True, or give another encoder")
         self.config: dict[str, Any] = {
@@ -102,6 +107,7 @@ class Explainer(
             "channels": channels,
             "embedding": embedding,
             "image_branch": image_branch,
+            "evidence": evidence,
             "steps": steps,
             "temperature": temperature,
         }
@@ -119,6 +125,7 @@ class Explainer(
         channels: int | None = None,
         embedding: int = 64,
         image_branch: bool = True,
+        evidence: bool | None = None,
     ) -> "Explainer":
         """An untrained explainer for a model, on its device.
 
@@ -128,6 +135,7 @@ class Explainer(
             channels: Width of the decoder; 128, or 64 for a small encoder, by default.
             embedding: Width of a class's embedding.
             image_branch: Whether the decoder sees the picture besides the features.
+            evidence: Whether it sees what speaks for the class; by default where the encoder is the target.
 
         Example:
             >>> explainer = Explainer.for_view(load("demo"))
@@ -136,8 +144,9 @@ class Explainer(
         """
         other = None if encoder == SELF else encoder if isinstance(encoder, View) else load(encoder)
         seen = other or view
-        _, features = look(seen, seen.blank(seen.size))
-        widths = [feature.shape[1] for feature in features]
+        told = other is None if evidence is None else evidence
+        blank = look(seen, seen.blank(seen.size), evidence=told)
+        widths = [feature.shape[1] for feature in blank.features(torch.zeros(1, dtype=torch.long))]
         with torch.inference_mode(False):
             made = cls(
                 target=view.name,
@@ -150,31 +159,34 @@ class Explainer(
                 channels=(128 if max(widths, default=0) >= WIDE else 64) if channels is None else channels,
                 embedding=embedding,
                 image_branch=image_branch,
+                evidence=told,
             )
         made._encoder = () if other is None else (other,)
         return made.to(view.device)
 
     # ------------------------------------------------------------------------------------------------------- to explain
 
-    def encode(self, view: View, images: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """The target's (B, classes) logits and the encoder's features, finest first; one pass where both are one.
+    def encode(self, view: View, images: Tensor) -> Sight:
+        """The target's logits, and on request what the encoder saw; one pass where both are one.
 
         Args:
             view: The target.
             images: (B, 3, H, W) inputs of the target.
         """
         if self.config["encoder"] == SELF:
-            return look(view, images)
+            return look(view, images, evidence=self.config["evidence"])
         with torch.no_grad():
             logits = view.logits(images)
         encoder = self._encoder_on(view.device)
-        return logits, look(encoder, _retold(images, view, encoder))[1]
+        sight = look(encoder, _retold(images, view, encoder))
+        sight.logits = logits
+        return sight
 
     def forward(self, features: Sequence[Tensor], images: Tensor, classes: Tensor) -> Tensor:
         """(B, H, W) maps between 0 and 1, larger where there is more evidence.
 
         Args:
-            features: What `encode` gives.
+            features: What `encode` saw: `Sight.features` of these classes.
             images: (B, 3, H, W) inputs of the target.
             classes: (B,) class numbers.
         """
@@ -191,8 +203,8 @@ class Explainer(
     def explain(self, view: View, images: Tensor, classes: Tensor) -> Tensor:
         """(B, H, W) maps of (B, 3, H, W) inputs for (B,) classes, without gradients."""
         with view.still(), torch.no_grad():
-            _, features = self.encode(view, images)
-            found: Tensor = self(features, images.to(view.device), classes.to(view.device))
+            classes = classes.to(view.device)
+            found: Tensor = self(self.encode(view, images).features(classes), images.to(view.device), classes)
         return found
 
     def check(self, view: View, *, other_model: bool = False) -> None:

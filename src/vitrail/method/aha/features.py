@@ -1,7 +1,7 @@
-"""What an explainer sees of a picture: feature maps of a frozen model at up to four scales, and its logits."""
+"""What an explainer sees of a picture: feature maps of a frozen model at up to four scales, and their evidence."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vitrail.model import View, full
+from vitrail.model import FROZEN, TRUE, View, full
 
 SCALES = 4
 """At most so many feature maps are read, as in the paper."""
@@ -37,26 +37,110 @@ class Place(NamedTuple):
 _PLACES: WeakKeyDictionary[View, tuple[Place, ...]] = WeakKeyDictionary()
 
 
-def look(view: View, images: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """One forward pass without gradients: (B, classes) logits, and (B, C, rows, columns) features, finest first.
+class Sight:
+    """What was seen of a batch in one forward pass.
 
-    A transformer gives the patch tokens behind the blocks at a quarter, half, three quarters and the end of its depth;
-    any other model the last answer at each of its four coarsest resolutions. Every place is normalised over its
-    channels, because the scales of a model's layers lie orders of magnitude apart.
+    Args:
+        view: The model that looked.
+        logits: (B, classes); with a graph behind them, `features` tells the evidence.
+        places: Features, finest first, as the model has them.
+        between: More of them, of which only the evidence counts.
+        last: Brings the features at a place to (B, ..., C).
+        maps: Brings (B, ..., C) to (B, C, rows, columns).
+
+    Attributes:
+        logits: (B, classes), without a graph.
     """
-    with view.still(), torch.no_grad():
-        if view.blocks is not None:
-            # A trace, because a view that remembers makes it once for several classes or methods.
-            trace = view.trace(images, start=view.depth)
-            layout = view.layout((images.shape[-2], images.shape[-1]))
-            states = [trace.states[behind] for behind in depths(view.depth)]
-            found = [view.patch_map(_even(state).transpose(1, 2), layout) for state in states]
-            return trace.logits.detach(), found
+
+    def __init__(
+        self,
+        view: View,
+        logits: Tensor,
+        places: Sequence[Tensor],
+        between: Sequence[Tensor],
+        last: Callable[[Tensor, int], Tensor],
+        maps: Callable[[Tensor], Tensor],
+    ) -> None:
+        self.logits = logits.detach()
+        self._view, self._answers, self._last, self._maps = view, logits, last, maps
+        self._places, self._between = list(places), list(between)
+
+    def features(self, classes: Tensor) -> list[Tensor]:
+        """(B, C, rows, columns) for every place, finest first; asked once, because the graph goes with the answer.
+
+        Features are normalised over their channels, because the scales of a model's layers lie orders of magnitude
+        apart. With evidence there follow, for every place but the finest, the products of features and gradients and
+        their sum, and for all places that sum for each block in between. At the last place gradients are averaged over
+        the picture: there only the class token may have one, but what the head would see in a patch counts.
+
+        Args:
+            classes: (B,) the class of each picture.
+        """
+        found = [[self._maps(_even(self._last(place.detach(), i)))] for i, place in enumerate(self._places)]
+        if self._answers.requires_grad:
+            first = next(i for i, place in enumerate(self._places) if place.requires_grad)
+            products, between = self._products(classes, first)
+            sums = [_level(self._maps(product.sum(-1, keepdim=True))) for product in [*products, *between]]
+            for place, product, own in zip(found[first:], products, sums):
+                place += [_level(self._maps(product)), own]
+            for place in found:
+                place += sums[len(products) :]
+        return [torch.cat(parts, 1) for parts in found]
+
+    def _products(self, classes: Tensor, first: int) -> tuple[list[Tensor], list[Tensor]]:
+        """(B, ..., C) features times gradients, at the places from ``first`` on, and at those between."""
+        asked = [*self._places[first:], *self._between]
+        with torch.enable_grad():
+            scores = self._answers.gather(1, classes.to(self._answers.device)[:, None])[:, 0]
+            slopes = self._view.gradient(scores, asked)
+        count = len(self._places) - first
+        numbers = [*range(first, len(self._places)), *(-1 for _ in self._between)]
+        x, slope = ([self._last(full(one.detach()), i) for one, i in zip(these, numbers)] for these in (asked, slopes))
+        slope[count - 1] = slope[count - 1].mean(tuple(range(1, slope[count - 1].ndim - 1)), keepdim=True)
+        products = [one * other for one, other in zip(x, slope)]
+        return products[:count], products[count:]
+
+
+def look(view: View, images: Tensor, *, evidence: bool = False) -> Sight:
+    """One forward pass, and what was seen on the way.
+
+    A transformer shows the patch tokens behind the blocks at a quarter, half, three quarters and the end of its depth;
+    any other model the last answer at each of its four coarsest resolutions.
+
+    Args:
+        view: The model that looks.
+        images: (B, 3, H, W) inputs of it.
+        evidence: Keep the graph from the second place on, so that `Sight.features` can tell what speaks for a class: on
+            a transformer with attention, normalisers and gates held constant, as DecompX has it. Its own gradient would
+            not do: a token's size does not matter to a normaliser, so at the last block nothing would speak for any.
+    """
+    size = (images.shape[-2], images.shape[-1])
+    if view.blocks is None:
         places = places_of(view)
-        with _caught([place.module for place in places]) as answers:
+        first = next(iter(places[1:] or places), None) if evidence else None
+        with view.still(), torch.set_grad_enabled(first is not None), _caught(places, first) as answers:
             logits = view.logits(images)
-        size = (images.shape[-2], images.shape[-1])
-        return logits, [_read(answers[place.module][place.call], place.order, size) for place in places]
+        return Sight(
+            view,
+            logits,
+            [answers[place] for place in places],
+            [],
+            lambda x, i: _channels_last(x, places[i].order, size),
+            lambda x: x.permute(0, 3, 1, 2),
+        )
+    read = depths(view.depth)
+    start = read[min(1, len(read) - 1)] if evidence else view.depth
+    # A trace, because a view that remembers makes it once for several classes or methods.
+    trace = view.trace(images, rule=FROZEN if evidence else TRUE, start=start)
+    layout = view.layout(size)
+    return Sight(
+        view,
+        trace.logits if evidence else trace.logits.detach(),
+        [trace.states[behind] for behind in read],
+        trace.states[start:-1],
+        lambda x, _: x,
+        lambda x: view.patch_map(x.transpose(1, 2), layout),
+    )
 
 
 def depths(blocks: int) -> list[int]:
@@ -130,14 +214,26 @@ def _is_shrunk(rows: int, columns: int, size: tuple[int, int]) -> bool:
 
 
 @contextmanager
-def _caught(modules: Sequence[nn.Module]) -> Iterator[dict[nn.Module, list[Tensor]]]:
-    """Keep all answers of some modules while they run."""
-    answers: dict[nn.Module, list[Tensor]] = {module: [] for module in modules}
+def _caught(places: Sequence[Place], first: Place | None) -> Iterator[dict[Place, Tensor]]:
+    """Keep the answers at some places while a model runs; the graph begins at the ``first`` of them."""
+    answers: dict[Place, Tensor] = {}
+    calls: dict[nn.Module, int] = {}
 
-    def keep(module: nn.Module, _: Any, output: Any) -> None:
-        answers[module].append(output[0] if isinstance(output, tuple) else output)
+    def keep(module: nn.Module, _: Any, output: Any) -> Any:
+        call = calls[module] = calls.get(module, -1) + 1
+        place = next((one for one in places if one.module is module and one.call == call), None)
+        if place is None:
+            return None
+        answer = output[0] if isinstance(output, tuple) else output
+        if place == first:
+            answer = answer.detach().requires_grad_()
+        answers[place] = answer
+        if place != first:
+            return None
+        passed = answer.clone()  # what follows may work in place, which a leaf of the graph does not bear
+        return (passed, *output[1:]) if isinstance(output, tuple) else passed
 
-    handles = [module.register_forward_hook(keep) for module in answers]
+    handles = [module.register_forward_hook(keep) for module in {place.module for place in places}]
     try:
         yield answers
     finally:
@@ -145,15 +241,19 @@ def _caught(modules: Sequence[nn.Module]) -> Iterator[dict[nn.Module, list[Tenso
             handle.remove()
 
 
-def _read(answer: Tensor, order: Order, size: tuple[int, int]) -> Tensor:
-    """(B, C, rows, columns) of an answer in any order, even over its channels."""
+def _channels_last(answer: Tensor, order: Order, size: tuple[int, int]) -> Tensor:
+    """(B, rows, columns, C) of an answer in any order."""
     if order == "NCHW":
-        answer = answer.permute(0, 2, 3, 1)
-    elif order == "NLC":
-        answer = answer.unflatten(1, _rows_and_columns(answer.shape[1], size))
-    return _even(answer).permute(0, 3, 1, 2)
+        return answer.permute(0, 2, 3, 1)
+    return answer.unflatten(1, _rows_and_columns(answer.shape[1], size)) if order == "NLC" else answer
 
 
 def _even(channels_last: Tensor) -> Tensor:
     """The last axis brought to mean 0 and variance 1, in float32 at least."""
     return F.layer_norm(full(channels_last), channels_last.shape[-1:])
+
+
+def _level(evidence: Tensor) -> Tensor:
+    """(B, ...) with a mean square of 1 for every picture; small stays small beside large. All zeros stay so."""
+    inner = tuple(range(1, evidence.ndim))
+    return evidence / evidence.square().mean(inner, keepdim=True).sqrt().clamp_min(1e-20)

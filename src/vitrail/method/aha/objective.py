@@ -13,6 +13,7 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.method.aha.sinkhorn import ITERATIONS, hard_top, soft_top
+from vitrail.method.base import COPIES_ON_CPU, COPIES_ON_GPU
 
 Ask = Callable[[Tensor, Tensor], Tensor]
 """(M, 3, H, W) pictures and (M,) the numbers of the images they were made of -> (M,) probabilities of the class."""
@@ -208,6 +209,11 @@ class Objective:
         """(B,) deletion and (B,) insertion with regions wholly hidden or shown: what the soft ones stand for."""
         _check_pictures(images, references, maps)
         return _curves(ask, images, references, hard_top(grid.pool(maps), counts), grid, at_once)
+
+
+def at_once(device: torch.device) -> int:
+    """How many pictures go through the target together, forward and back."""
+    return COPIES_ON_CPU if device.type == "cpu" else COPIES_ON_GPU
 
 
 def _curves(

@@ -8,8 +8,7 @@ from torch.func import functional_call, vmap
 
 from vitrail.errors import InputError
 from vitrail.method.aha.explainer import Explainer
-from vitrail.method.aha.objective import Ask, Grid, Objective
-from vitrail.method.base import COPIES_ON_CPU, COPIES_ON_GPU
+from vitrail.method.aha.objective import Ask, Grid, Objective, at_once
 from vitrail.model import Target, View, full
 from vitrail.perturb import baseline
 
@@ -34,7 +33,7 @@ def refine(
     classes: Tensor,
     steps: int,
     *,
-    rate: float = 1e-4,
+    rate: float = 3e-4,
     features: Sequence[Tensor] | None = None,
     objective: Objective | None = None,
 ) -> Tensor:
@@ -52,7 +51,7 @@ def refine(
         classes: (B,) the class to explain of each.
         steps: How many steps.
         rate: The learning rate.
-        features: What `Explainer.encode` gives, where it is known already.
+        features: What `Explainer.encode` saw, where it is known already.
         objective: What is minimised; the paper's by default.
     """
     if steps < 0 or rate <= 0:
@@ -61,7 +60,7 @@ def refine(
     with view.still(), torch.enable_grad():
         images = images.to(view.device, view.dtype).clone()  # what was made in inference mode cannot be in a graph
         classes = classes.to(view.device).clone()
-        seen = explainer.encode(view, images)[1] if features is None else list(features)
+        seen = explainer.encode(view, images).features(classes) if features is None else list(features)
         weights = {
             name: weight.detach().expand(len(images), *weight.shape).clone().requires_grad_()
             for name, weight in explainer.named_parameters()
@@ -81,11 +80,6 @@ def refine(
             optimiser.step()
         with torch.no_grad():
             return _maps(explainer, weights, seen, images, classes)
-
-
-def at_once(device: torch.device) -> int:
-    """How many pictures go through the target together, forward and back."""
-    return COPIES_ON_CPU if device.type == "cpu" else COPIES_ON_GPU
 
 
 def _maps(

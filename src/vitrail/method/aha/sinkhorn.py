@@ -12,6 +12,7 @@ exp(logits + f + g) sum to 1. Three things make it fast here:
   backward pass has all of them from one matrix, and their sum is one product of low rank.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -65,20 +66,37 @@ def soft_top(
         [[[0.0, 1.0, 0.0], [0.0, 1.0, 1.0]]]
     """
     _check_counts(scores, counts)
-    if not temperature > 0:
-        raise InputError(f"a soft ranking needs a temperature above 0, but {temperature} was given")
     if not noise >= 0:
         raise InputError(f"a soft ranking needs noise of 0 or more, but noise={noise} was given")
     with _full_precision(scores.device):
-        scores = _at_least_single(scores)
-        regions = scores.shape[1]
-        places = torch.arange(regions, 0, -1, device=scores.device, dtype=scores.dtype) / regions
-        # Without the -a², which is constant in a row and so vanishes when rows are normalised: less to keep for later.
-        logits = (scores[:, :, None] * (2 * places / temperature)).sub_(places**2 / temperature)
+        logits = _logits(scores, temperature)
         if noise:
             logits = logits.add_(_gumbel(logits, generator, seeds), alpha=noise / temperature)
-        first = torch.arange(regions, device=scores.device)[:, None] < counts.to(scores.device)
+        first = torch.arange(logits.shape[1], device=scores.device)[:, None] < counts.to(scores.device)
         return (sinkhorn(logits, iterations) @ first.to(logits.dtype)).mT
+
+
+@torch.no_grad()
+def rank_entropy(scores: Tensor, temperature: float, *, iterations: int = ITERATIONS) -> Tensor:
+    """(B, K) scores -> (B,): how little is known of the regions' ranks, the mean over them.
+
+    The entropy of the ranks that Sinkhorn's algorithm gives a region, over that of K equally likely ranks: 1 if all
+    scores are the same, at any temperature. For evenly spread scores of 196 regions it is 0.92 at 0.1, 0.75 at 0.01.
+
+    Args:
+        scores: (B, K) one score a region, K of 2 or more.
+        temperature: That of the soft ranking.
+        iterations: The most turns of Sinkhorn's algorithm.
+
+    Example:
+        >>> rank_entropy(torch.tensor([[0.5, 0.5, 0.5], [0.1, 0.9, 0.5]]), 0.01).round(decimals=1).tolist()
+        [1.0, 0.0]
+    """
+    with _full_precision(scores.device):
+        ranks = sinkhorn(_logits(scores, temperature), iterations)
+        ranks = ranks / ranks.sum(2, keepdim=True)  # the rows are only nearly distributions
+        found: Tensor = torch.special.entr(ranks).sum(2).mean(1) / math.log(scores.shape[1])
+        return found
 
 
 def hard_top(scores: Tensor, counts: Tensor) -> Tensor:
@@ -176,6 +194,17 @@ def _iterate(logits: Tensor, iterations: int, tolerance: float, relax: float) ->
     left.append(f)
     right.append(sums.over_regions(f))
     return torch.stack(left), torch.stack(right), torch.stack(steps)
+
+
+def _logits(scores: Tensor, temperature: float) -> Tensor:
+    """(B, K) -> (B, K, K): those of each region at each rank."""
+    if not temperature > 0:
+        raise InputError(f"a soft ranking needs a temperature above 0, but {temperature} was given")
+    scores = _at_least_single(scores)
+    regions = scores.shape[1]
+    places = torch.arange(regions, 0, -1, device=scores.device, dtype=scores.dtype) / regions
+    # Without the -a², which is constant in a row and so vanishes when rows are normalised: less to keep for later.
+    return (scores[:, :, None] * (2 * places / temperature)).sub_(places**2 / temperature)
 
 
 def _step(move: Tensor, done: Tensor, relax: float) -> Tensor:
