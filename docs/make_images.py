@@ -29,6 +29,7 @@ FAMILIES = {
     "perturbation": ("rise(masks=1000)", "occlusion", "pami", "lime", "kernel_shap", "shapley(samples=2)", "hsic"),
     "tis": ("tis", "vit_cx", "atman", "less_is_more"),
     "mda": ("mda", "mda(gamma=0.5)", "mda(gamma=1.0)", "mda(objective=insertion)", "mda(objective=deletion)"),
+    "learned": ("aha", "aha(refine=3)", "aha(refine=5)"),
     "composition": ("plus(decompx)", "skipplus(decompx)", "cat", "attcat", "gradsam", "var(genatt)"),
 }
 
@@ -87,7 +88,7 @@ if __name__ == "__main__":
             save(sheet(("whale", "rabbit-and-dumper"), FAMILIES[family]), f"{family}.png")
         sys.exit()
     shown = ("rabbit", "whale", "helicopter", "church")
-    save(sheet(shown, ("gradcam", "ig(steps=24)", "rollout", "genatt", "decompx", "skipplus(decompx)")), "demo.png")
+    save(sheet(shown, ("gradcam", "ig(steps=24)", "rollout", "genatt", "skipplus(decompx)", "aha")), "demo.png")
     for family, specs in FAMILIES.items():
         save(sheet(("whale", "rabbit-and-dumper"), specs), f"{family}.png")
     save(classes(), "scenes.png")

@@ -11,11 +11,13 @@ import pytest
 from torch import Tensor
 
 from vitrail import InputError, cli
-from vitrail.bench import Filter, run
+from vitrail.bench import Filter, dataset, run
 from vitrail.bench.load import FILTER, from_dict, protocol, protocols, to_dict
 from vitrail.bench.protocol import Column, Part, Protocol
+from vitrail.cli.train import Train
 from vitrail.method import METHODS, Batch, Method, parse, register
 from vitrail.model import View
+from vitrail.scenes.train import TEST_SEED, TRAIN_SEED
 
 PAGE = Path(__file__).parents[2] / "docs/protocols.md"
 NAMES = protocols()
@@ -55,7 +57,7 @@ def own(tmp_path: Path, text: str = WHOLE) -> Protocol:
 
 
 def test_the_papers_are_there() -> None:
-    papers = {"mda": 15, "skipplus": 3, "aha": 5, "tis": 7, "var": 3}
+    papers = {"mda": 15, "skipplus": 3, "aha": 6, "tis": 7, "var": 3}
     assert {name: len(protocols(f"{name}/*")) for name in papers} == papers
     assert "scenes" in NAMES
     assert protocols("mda/table*")[-1] == "mda/table13", "numbers are sorted as numbers"
@@ -122,6 +124,12 @@ def test_some_numbers_by_hand() -> None:
     var = read("var/table1").part("vit-part-quad").published
     assert var["T-attn + VAR"] == {"RA": 0.47, "IoU": 0.29, "F1": 0.4}
     assert var["T-attn"]["IoU"] == pytest.approx(0.29 / 4.21, abs=5e-4)
+
+
+def test_nobody_learned_from_the_scenes_that_aha_is_judged_by() -> None:
+    judged = {item.source.seed[0] for item in dataset(read("aha/scenes").parts[0].data).items}
+    explainers = {item.source.seed[0] for spec in Train().data for item in dataset(spec).items}
+    assert judged.isdisjoint({*explainers, TRAIN_SEED, TEST_SEED})
 
 
 def test_a_mean_column_counts_each_fill_alike() -> None:
@@ -348,6 +356,8 @@ def test_rows_of_aha_join_with_an_explainer() -> None:
     assert "AHA" in without.parts[0].later
     assert given.parts[0].methods["AHA T = 3"] == parse("aha(explainer='some/folder', refine=3)").spec
     assert not given.parts[0].later
+    shipped, own = (protocol("aha/scenes", explainer=e).parts[0].methods["AHA"] for e in (None, "some/folder"))
+    assert (shipped, own) == ("aha", parse("aha(explainer='some/folder')").spec)
     swept = protocol("aha/refine", explainer="some/folder").parts[0].sweep
     assert swept is not None
     assert [place for _, place in swept.at.values()] == [0, 1, 3, 5]

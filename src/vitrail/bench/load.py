@@ -117,11 +117,12 @@ def _refuse_twice(node: Any, where: str) -> None:
 
 
 def _explained_by(explainer: str | None, given: Any) -> Any:
-    """What stands in a file, with an explainer in every row of AHA that names none."""
+    """What stands in a file, with an explainer in every row of AHA that names none, or the one of vitrail's own."""
     if isinstance(given, dict):
         return {key: _explained_by(explainer, value) for key, value in given.items()}
-    if explainer is not None and isinstance(given, str) and given.startswith("aha(") and "explainer" not in given:
-        return given.replace("aha(", f"aha(explainer={explainer!r}, ", 1)
+    if explainer is not None and isinstance(given, str) and given.startswith("aha("):
+        given = given.replace("explainer=auto, ", "")
+        return given if "explainer" in given else given.replace("aha(", f"aha(explainer={explainer!r}, ", 1)
     return given
 
 

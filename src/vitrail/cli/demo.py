@@ -6,7 +6,7 @@ from pathlib import Path
 
 from vitrail.cli.options import Device, Quiet, say, watched
 
-METHODS = ("gradcam", "ig(steps=24)", "rollout", "genatt", "decompx")
+METHODS = ("gradcam", "ig(steps=24)", "rollout", "genatt", "decompx", "aha")
 
 
 @dataclass(frozen=True)
