@@ -22,8 +22,8 @@ DECAY = 1e-3
 """Weight decay, as in training."""
 
 CALM = 1e-5
-"""AdamW's epsilon. Gradients are about 1e-2 here; a weight whose gradient is rounding noise must not make a full step,
-or else a picture would be refined differently in company (by 4e-5 instead of 3e-6)."""
+"""AdamW's epsilon, larger than usual: a weight whose gradient is rounding noise must not make a full step, or else a
+picture would be refined differently in company (by 4e-5 instead of 3e-6)."""
 
 
 def refine(
