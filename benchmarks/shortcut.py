@@ -1,17 +1,17 @@
 """Does refinement find a shortcut that the explainer never saw? The experiment of AHA's appendix A.3, on scenes.
 
     vitrail train --model demo --data scenes:2000 --out demo-explainer
-    python benchmarks/shortcut.py --explainer demo-explainer/explainer [--rate 1e-4 1e-3] [--out aha_shortcut.png]
+    python benchmarks/shortcut.py --explainer demo-explainer/explainer [--rate 3e-4 1e-3] [--out aha_shortcut.png]
 
 The explainer was trained for the demo model; here it is refined, T = 0 to 5 steps, on the sibling that calls every
 scene with a white circle a sailboat. Those scenes that it does call so are explained, for that class. Three shares of
 the attribution lie on the circle: of the map as it is (which is between 0 and 1, and has a floor), of what rises above
-its lowest value, and of the highest twentieth of its pixels. A trained map is nearly a rank, evenly spread between 0
-and 1, so that the first two cannot be much more than twice the area. Beside them stands how many times the circle's
+its lowest value, and of the highest twentieth of its pixels. The objective asks for an order and not for values, so
+that the first two depend on how the rest of a map happens to be spread. Beside them stands how many times the circle's
 share of the picture each is, which is what evenly spread maps would give, with 95 % bootstrap intervals over the
-scenes. The rank is the mean over the circle's pixels of the share of all pixels that lie lower (0.5 by chance): the
-objective asks for an order, not for values. For control the explainer is refined on the demo model, which does not know
-the circle, for what that answers to the same pictures.
+scenes. The rank is the mean over the circle's pixels of the share of all pixels that lie lower (0.5 by chance). For
+control the explainer is refined on the demo model, which does not know the circle, for what that answers to the same
+pictures.
 """
 
 import argparse
@@ -199,7 +199,7 @@ def picture_sheet(
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--explainer", type=Path, required=True, help="a folder that vitrail train wrote, for demo")
-    options.add_argument("--rate", type=float, nargs="+", default=[1e-4], help="learning rates; the first one is drawn")
+    options.add_argument("--rate", type=float, nargs="+", default=[3e-4], help="learning rates; the first one is drawn")
     options.add_argument("--count", type=int, default=200)
     options.add_argument("--batch", type=int, default=32)
     options.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
