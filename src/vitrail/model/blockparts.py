@@ -7,9 +7,9 @@ gate layers, parallel branches) has no parts.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from vitrail.model.rules import Rule
 from vitrail.model.tap import Tap
+from vitrail.model.trace import first_of
 
 Activation = Callable[[Tensor], Tensor]
 
@@ -133,7 +134,7 @@ class BlockParts:
 
 
 @dataclass(frozen=True)
-class _Call:
+class Call:
     """One noted call."""
 
     kind: str
@@ -149,7 +150,7 @@ class _Notes:
     """A rule that changes nothing and notes what a block calls, in order."""
 
     def __init__(self) -> None:
-        self.calls: list[_Call] = []
+        self.calls: list[Call] = []
         self.rule = Rule(
             "noting",
             attention=self._attention,
@@ -163,12 +164,12 @@ class _Notes:
         )
 
     def _attention(self, probabilities: Tensor) -> Tensor:
-        self.calls.append(_Call("attention", probabilities, probabilities))
+        self.calls.append(Call("attention", probabilities, probabilities))
         return probabilities
 
     def _linear(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:  # noqa: A002
         out = F.linear(input, weight, bias)
-        self.calls.append(_Call("linear", input, out.clone(), weight, bias))
+        self.calls.append(Call("linear", input, out.clone(), weight, bias))
         return out
 
     def _layer_norm(
@@ -180,14 +181,14 @@ class _Notes:
         eps: float = 1e-5,
     ) -> Tensor:
         out = F.layer_norm(input, list(normalized_shape), weight, bias, eps)
-        self.calls.append(_Call("norm", input.clone(), out, weight, bias, eps))
+        self.calls.append(Call("norm", input.clone(), out, weight, bias, eps))
         return out
 
     def _activation(self, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         def noted(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:  # noqa: A002
             kwargs.pop("inplace", None)
             out = function(input, *args, **kwargs)
-            self.calls.append(_Call("activation", input, out, function=partial(function, **kwargs)))
+            self.calls.append(Call("activation", input, out, function=partial(function, **kwargs)))
             return out
 
         return noted
@@ -195,7 +196,7 @@ class _Notes:
     def _sigmoid(self, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         def noted(input: Tensor) -> Tensor:  # noqa: A002
             out = function(input)
-            self.calls.append(_Call("sigmoid", input, out))
+            self.calls.append(Call("sigmoid", input, out))
             return out
 
         return noted
@@ -205,7 +206,7 @@ class _Notes:
             vector = next((v for v in (a, b) if isinstance(v, Tensor) and v.ndim == 1), None)
             out = function(a, b, **kwargs)
             if vector is not None:
-                self.calls.append(_Call("scale", out, out, vector))
+                self.calls.append(Call("scale", out, out, vector))
             return out
 
         return noted
@@ -224,11 +225,8 @@ def find_parts(
     found = []
     with torch.no_grad(), torch.autocast(tokens.device.type, enabled=False):
         for module, (args, kwargs) in zip(modules, extras):
-            notes = _Notes()
-            with Tap(rule=notes.rule, read=True):
-                out = module(tokens.clone(), *args, **kwargs)
-            out = out[0] if isinstance(out, tuple) else out
-            parts = _parts(notes.calls, tokens, out)
+            calls, out = listen(module, tokens, *args, **kwargs)
+            parts = parts_of(calls, tokens, out)
             if parts is None:
                 return None
             found.append(parts)
@@ -236,7 +234,15 @@ def find_parts(
     return tuple(found)
 
 
-def _parts(calls: list[_Call], x: Tensor, out: Tensor) -> BlockParts | None:
+def listen(block: Callable[..., Any], tokens: Tensor, *args: Any, **kwargs: Any) -> tuple[list[Call], Tensor]:
+    """What a block calls when it is given (B, T, D) tokens and all else it takes, and the tokens that leave it."""
+    notes = _Notes()
+    with Tap(rule=notes.rule, read=True):
+        out = block(tokens.clone(), *args, **kwargs)
+    return notes.calls, first_of(out)
+
+
+def parts_of(calls: list[Call], x: Tensor, out: Tensor) -> BlockParts | None:
     """One block's parts from what it called, checked against its own answer."""
     try:
         parts = _read(calls, x)
@@ -255,14 +261,14 @@ class _OtherFormError(Exception):
     """The block is not a pre-norm block of the usual form."""
 
 
-def _first(calls: Sequence[_Call], kind: str, test: Callable[[_Call], bool]) -> int:
+def _first(calls: Sequence[Call], kind: str, test: Callable[[Call], bool]) -> int:
     for i, call in enumerate(calls):
         if call.kind == kind and test(call):
             return i
     raise _OtherFormError
 
 
-def _read(calls: list[_Call], x: Tensor) -> BlockParts:
+def _read(calls: list[Call], x: Tensor) -> BlockParts:
     """Name the calls of a pre-norm block."""
     if sum(call.kind == "attention" for call in calls) != 1:
         raise _OtherFormError
@@ -292,27 +298,30 @@ def _read(calls: list[_Call], x: Tensor) -> BlockParts:
     )
 
 
-def _value(before: Sequence[_Call], entry: Tensor, attention: Tensor, mixed: Tensor) -> Affine:
+def _value(before: Sequence[Call], entry: Tensor, attention: Tensor, mixed: Tensor) -> Affine:
     """The rows of a linear layer whose outputs, mixed by the attention, are what the projection takes."""
     heads = attention.shape[1]
     mixed = _tokens_second(mixed, attention.shape[-1])
-    width = mixed.shape[-1]
-    for call in reversed([call for call in before if call.kind == "linear"]):
-        if not _same(_tokens_second(call.x, entry.shape[1]), entry):
-            continue
-        whole = _affine(call)
-        for begin in reversed(range(0, len(whole.weight) - width + 1, width)):
-            piece = Affine(whole.weight[begin : begin + width], whole.bias[begin : begin + width])
-            values = piece.linear(entry).unflatten(-1, (heads, -1)).transpose(1, 2)
-            rest = mixed - (attention.to(values.dtype) @ values).transpose(1, 2).flatten(2)
-            # Attention rows sum to one, so a bias added anywhere on the way is what is left over.
-            for bias in (piece.bias, rest.mean((0, 1))):
-                if _same(mixed - rest + bias, mixed):
-                    return Affine(piece.weight, bias)
+    for piece in pieces(before, entry, mixed.shape[-1]):
+        values = piece.linear(entry).unflatten(-1, (heads, -1)).transpose(1, 2)
+        rest = mixed - (attention.to(values.dtype) @ values).transpose(1, 2).flatten(2)
+        # Attention rows sum to one, so a bias added anywhere on the way is what is left over.
+        for bias in (piece.bias, rest.mean((0, 1))):
+            if _same(mixed - rest + bias, mixed):
+                return Affine(piece.weight, bias)
     raise _OtherFormError
 
 
-def _mlp(calls: Sequence[_Call], width: int) -> tuple[Affine, Affine | None, Activation]:
+def pieces(before: Sequence[Call], entry: Tensor, width: int) -> Iterator[Affine]:
+    """Rows of the linear layers that take the normalised tokens, ``width`` at a time, the last first."""
+    for call in reversed([call for call in before if call.kind == "linear"]):
+        if _same(_tokens_second(call.x, entry.shape[1]), entry):
+            whole = _affine(call)
+            for begin in reversed(range(0, len(whole.weight) - width + 1, width)):
+                yield Affine(whole.weight[begin : begin + width], whole.bias[begin : begin + width])
+
+
+def _mlp(calls: Sequence[Call], width: int) -> tuple[Affine, Affine | None, Activation]:
     """First layer, gate layer and activation from the calls between the MLP's two linear layers, the first included."""
     whole, out = _affine(calls[0]), calls[0].out
     acted = [call for call in calls if call.kind in ("activation", "sigmoid")]
@@ -337,22 +346,20 @@ def _sigmoid_gated(x: Tensor, out: Tensor) -> Activation:
     return lambda h: h * torch.sigmoid(sharpness * h)
 
 
-def _scale(calls: Sequence[_Call], x: Tensor) -> Tensor:
+def _scale(calls: Sequence[Call], x: Tensor) -> Tensor:
     """The product of the vectors a branch was multiplied with."""
-    scale = x.new_ones(x.shape[-1])
-    for call in calls:
-        if call.kind == "scale" and call.weight is not None and call.weight.shape == scale.shape:
-            scale = scale * call.weight
-    return scale
+    found = [call.weight for call in calls if call.kind == "scale" and call.weight is not None]
+    vectors = [vector.detach() for vector in found if vector.shape == x.shape[-1:]]
+    return reduce(torch.mul, vectors) if vectors else x.new_ones(x.shape[-1])
 
 
-def _affine(call: _Call) -> Affine:
+def _affine(call: Call) -> Affine:
     assert call.weight is not None
     bias = call.weight.new_zeros(len(call.weight)) if call.bias is None else call.bias
     return Affine(call.weight.detach(), bias.detach())
 
 
-def _norm(call: _Call) -> Norm:
+def _norm(call: Call) -> Norm:
     width = call.x.shape[-1]
     weight = call.x.new_ones(width) if call.weight is None else call.weight.detach()
     bias = call.x.new_zeros(width) if call.bias is None else call.bias.detach()

@@ -44,6 +44,11 @@ class Still:
         """The floating point type of the model's weights."""
         return next((p.dtype for p in self.model.parameters() if p.is_floating_point()), torch.float32)
 
+    @property
+    def remembers(self) -> bool:
+        """Whether traces are kept at the moment, see `remembering`."""
+        return self._memory is not None
+
     @contextmanager
     def still(self) -> Iterator[None]:
         """Hold the model in evaluation mode, one thread at a time, and give it back exactly as it was."""

@@ -34,11 +34,11 @@ def roofline(view: View, *, tokens: int | None = None, compile_too: bool = False
             width = view.embed(view.blank(view.size)).shape[-1]
             for size in sizes:
                 given = torch.randn(size, count, width, device=view.device, dtype=view.dtype)
-                view.answer(given, layout)  # warms up, and compiles
+                view.answer(given, layout, plain=True)  # warms up, and compiles
                 _wait(view.device)
                 made, start = 0, time.perf_counter()
                 while time.perf_counter() - start < SHARE:
-                    view.answer(given, layout)
+                    view.answer(given, layout, plain=True)
                     _wait(view.device)
                     made += size
                 best = max(best, made / (time.perf_counter() - start))
