@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.method.base import Batch, Method, register
-from vitrail.model import View, full
+from vitrail.model import View
 
 if TYPE_CHECKING:
     from vitrail.method.aha.explainer import Explainer
@@ -86,30 +86,38 @@ class AHA(Method):
         return found
 
     def maps(self, view: View, batch: Batch) -> Tensor:
+        # Here, because they bring much of the package with them, which the registry need not.
+        from vitrail.method.aha.objective import Objective
+        from vitrail.method.aha.recorded import answered, recorded
+        from vitrail.method.aha.refine import refine
+
         explainer = self.loaded(view)
+        recording = None if self.refine else recorded(explainer, view, batch.images)
+        if recording is not None:
+            batch.score(recording.look(view, batch.images))
+            return recording.tell(view, _classes(batch))
         sight = explainer.encode(view, batch.images)
         batch.score(sight.logits)
-        classes = batch.target.classes
-        if classes is None:
-            raise InputError("aha explains classes, but a function of the logits was given; give a class as the target")
-        features = sight.features(classes)
-        if self.refine:
-            from vitrail.method.aha.objective import Objective
-            from vitrail.method.aha.refine import refine
+        classes = _classes(batch)
+        if not self.refine:
+            return answered(explainer, sight, batch.images, classes)
+        return refine(
+            explainer,
+            view,
+            batch.images,
+            classes,
+            self.refine,
+            rate=self.rate,
+            features=sight.features(classes),
+            objective=Objective(steps=CURVE),
+        )
 
-            return refine(
-                explainer,
-                view,
-                batch.images,
-                classes,
-                self.refine,
-                rate=self.rate,
-                features=features,
-                objective=Objective(steps=CURVE),
-            )
-        # In full precision whatever the model calculates in: few digits would make ties of most pixels.
-        with torch.no_grad(), torch.autocast(view.device.type, enabled=False):
-            return full(explainer(features, batch.images, classes))
+
+def _classes(batch: Batch) -> Tensor:
+    """(B,) the classes to explain, once they are settled."""
+    if batch.target.classes is None:
+        raise InputError("aha explains classes, but a function of the logits was given; give a class as the target")
+    return batch.target.classes
 
 
 def _none_for(view: View) -> str:
