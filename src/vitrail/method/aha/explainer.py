@@ -142,7 +142,7 @@ class Explainer(
             >>> explainer.explain(load("demo"), torch.zeros(2, 3, 144, 144), torch.tensor([3, 5])).shape
             torch.Size([2, 144, 144])
         """
-        other = None if encoder == SELF else encoder if isinstance(encoder, View) else load(encoder)
+        other = None if encoder == SELF else encoder if isinstance(encoder, View) else load(encoder, device=view.device)
         seen = other or view
         told = other is None if evidence is None else evidence
         blank = look(seen, seen.blank(seen.size), evidence=told)
@@ -154,7 +154,8 @@ class Explainer(
                 classes=view.num_classes,
                 size=view.size,
                 widths=widths,
-                encoder=SELF if other is None else other.name,
+                # A name as it was given, because by it the encoder is fetched again: a view's leaves out folders.
+                encoder=encoder if isinstance(encoder, str) else encoder.name,
                 encoder_fingerprint="" if other is None else other.fingerprint(),
                 channels=(128 if max(widths, default=0) >= WIDE else 64) if channels is None else channels,
                 embedding=embedding,
@@ -242,7 +243,11 @@ class Explainer(
             self.use_encoder(load(self.config["encoder"], device=device))
         encoder = self._encoder[0]
         if encoder.device != device:
-            encoder.model.to(device)
+            # Another view, because one remembers what blocks are given besides tokens, such as rotary positions, and
+            # those would stay where they are.
+            moved = encoder.model.to(device)
+            encoder = View(moved, name=encoder.name, preprocess=encoder.preprocess, classes=encoder.classes)
+            self._encoder = (encoder,)
         return encoder
 
     # ---------------------------------------------------------------------------------------------------------- to keep
