@@ -1,8 +1,11 @@
 """Cascading randomisation: the order, the new weights, what is compared, and the model that must not be touched."""
 
 import copy
+import gc
 import math
+import weakref
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -17,12 +20,14 @@ import vitrail
 import zoo
 from homemade import HandMade
 from vitrail import InputError
-from vitrail.method import Batch, Method, SmoothGrad
+from vitrail.method import AHA, Batch, Method, SmoothGrad
 from vitrail.method import parse as method_of
-from vitrail.metric import Case, parse
+from vitrail.method.aha.explainer import Explainer
+from vitrail.metric import Case, Metric, parse, randomisation
 from vitrail.metric.randomisation import (
     TOKENS,
     CascadingRandomisation,
+    Forgetful,
     SmoothRandomisation,
     cascade,
     chosen,
@@ -160,6 +165,19 @@ def test_losses_add_up_from_the_top(view: View) -> None:
     assert not torch.equal(one[0], other[0])
 
 
+@pytest.mark.parametrize("init", ["model", "permute"])
+def test_weights_come_back(view: View, init: str) -> None:
+    """In any order, a number of stages lost gives the very weights that losing them one by one gives."""
+    before = {name: weight.clone() for name, weight in weights(view.model).items()}
+    expected = [{name: weight.clone() for name, weight in weights(m).items()} for m in cascade(view, init, 3)]
+    copied = Forgetful(view, init, 3)
+    for number in (8, 1, 5, 0, 2, 8, 0):
+        wanted = expected[number - 1] if number else before
+        after = weights(copied.after(number))
+        assert all(torch.equal(after[name], wanted[name]) for name in before), number
+        assert all(weight.stride() == before[name].stride() for name, weight in after.items())
+
+
 # ------------------------------------------------------------------------------------------------------------- values
 
 
@@ -229,6 +247,21 @@ def test_neither_the_batch_nor_the_maps_grid_matters(view: View) -> None:
     torch.testing.assert_close(pictures.measure(large), pictures.measure(case))
 
 
+@pytest.mark.parametrize("metric", [CascadingRandomisation(steps=2), SmoothRandomisation(steps=2, samples=2)])
+def test_an_explainer_is_asked_about_the_model_that_forgot(view: View, tmp_path: Path, metric: Metric) -> None:
+    """Elsewhere it refuses other weights than those it was trained for."""
+    Explainer.for_view(view).save_pretrained(tmp_path)
+    method = AHA(str(tmp_path))
+    found = metric.measure(case_of(view, method))
+    assert found.shape == (3, 2)
+    assert found.isfinite().all()
+    allowed = replace(method, other_model=True)
+    torch.testing.assert_close(found, metric.measure(case_of(view, allowed)))
+    *_, lost = cascade(view)
+    with pytest.raises(InputError, match="other_model=True"):
+        method.check(load(lost, size=(64, 64)))
+
+
 def test_smooth_maps(view: View) -> None:
     case = case_of(view, "saliency")
     metric = SmoothRandomisation(steps=2, samples=3, noise=0.2, seed=5)
@@ -239,6 +272,74 @@ def test_smooth_maps(view: View) -> None:
     smooth = Case(view, IMAGES, case_of(view, method).maps, case.target, method=method)
     torch.testing.assert_close(found, CascadingRandomisation(steps=2, seed=5).measure(smooth))
     assert metric.of_each(found).shape == (3,)
+
+
+# ----------------------------------------------------------------------------------------------------- one copy for all
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The copies and the views that are made, in order."""
+    found: list[str] = []
+
+    def counting(name: str) -> None:
+        original = getattr(randomisation, name)
+
+        def make(*args: object, **kwargs: object) -> object:
+            found.append(name)
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(randomisation, name, make)
+
+    counting("View")
+    counting("Forgetful")
+    return found
+
+
+def test_methods_metrics_and_batches_share_a_copy(made: list[str]) -> None:
+    view = load(small.build("class token").float(), size=(64, 64))
+    first = {name: CascadingRandomisation().measure(case_of(view, name)) for name in ("ixg", "decompx")}
+    assert made == ["Forgetful", *["View"] * 8]
+    again = CascadingRandomisation(similarity="cosine", steps=3).measure(case_of(view, "gradcam", IMAGES[:1]))
+    assert made[9:] == []
+    CascadingRandomisation(seed=1, steps=2).measure(case_of(view, "ixg"))
+    assert made[9:] == ["Forgetful", "View", "View"], "other weights"
+    for name, expected in first.items():
+        other = load(view.model, size=(64, 64))
+        assert torch.equal(CascadingRandomisation().measure(case_of(other, name)), expected), "as from its own copy"
+    other = load(view.model, size=(64, 64))
+    metric = CascadingRandomisation(similarity="cosine", steps=3)
+    assert torch.equal(metric.measure(case_of(other, "gradcam", IMAGES[:1])), again)
+
+
+def test_a_copy_is_made_anew_when_the_model_changes(made: list[str]) -> None:
+    model = small.build("class token").float()
+    view, metric = load(model, size=(64, 64)), CascadingRandomisation(steps=2)
+    metric.measure(case_of(view, "ixg"))
+    with torch.no_grad():
+        model.patch_embed.proj.weight.mul_(-1)
+    found = metric.measure(case_of(view, "ixg"))
+    assert made.count("Forgetful") == 2
+    assert torch.equal(found, metric.measure(case_of(load(model, size=(64, 64)), "ixg")))
+
+
+def test_a_large_copy_is_not_kept(made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    view, metric = load(small.build("class token").float(), size=(64, 64)), CascadingRandomisation(steps=2)
+    kept = metric.measure(case_of(view, "ixg"))
+    monkeypatch.setattr(randomisation, "MOST_KEPT", 0)
+    other = load(view.model, size=(64, 64))
+    assert torch.equal(metric.measure(case_of(other, "ixg")), kept)
+    assert torch.equal(metric.measure(case_of(other, "ixg")), kept)
+    assert made.count("Forgetful") == 3
+
+
+def test_a_copy_goes_with_its_view() -> None:
+    view = load(small.build("class token").float(), size=(64, 64))
+    CascadingRandomisation(steps=1).measure(case_of(view, "ixg"))
+    copied = weakref.ref(randomisation._KEPT[view][1])
+    del view
+    gc.collect()
+    assert copied() is None
 
 
 # -------------------------------------------------------------------------------------------------- nothing is touched

@@ -4,7 +4,7 @@ import fnmatch
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
@@ -157,6 +157,11 @@ class Method(Configured, ABC):
     def stamp(self) -> str:
         """Of what was learned and is not in the spec: two methods of one spec and one stamp give the same maps."""
         return "".join(value.stamp() for value in vars(self).values() if isinstance(value, Method))
+
+    def for_changed_model(self) -> "Method":
+        """The method that explains a model whose weights were changed on purpose; compositions ask their parts."""
+        inner = {name: v.for_changed_model() for name, v in vars(self).items() if isinstance(v, Method)}
+        return replace(self, **inner) if inner else self
 
     def attribute(self, model: Any, inputs: Tensor, target: TargetLike = None) -> Tensor:
         """Maps for model inputs, in Captum's manner.

@@ -3,8 +3,10 @@
 import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +31,9 @@ TOKENS = "added tokens"
 
 FAILURES = (ArithmeticError, AssertionError, IndexError, RuntimeError, ValueError)
 """What a method may raise on a model without sense. Other errors are mistakes, and are not to be hidden."""
+
+MOST_KEPT = 2**31
+"""Bytes: a copy with more weights is made anew for every method and batch, so that it does not fill a GPU for good."""
 
 # ---------------------------------------------------------------------------------------------------- losing weights
 
@@ -142,17 +147,19 @@ def _moments(view: View, tensors: Mapping[str, Tensor]) -> dict[str, int]:
     return uses.moments
 
 
-def forget(model: nn.Module, stage: Stage, init: Init, generator: torch.Generator) -> None:
-    """Lose the weights of one stage, in place. The same on every device: the numbers are drawn on the host."""
+def drawn(model: nn.Module, stage: Stage, init: Init, generator: torch.Generator) -> dict[str, Tensor]:
+    """What one stage has instead of its weights. The same on every device: the numbers are drawn on the host."""
     tensors, modules = weights(model), dict(model.named_modules())
-    with torch.no_grad():
-        for name in stage.tensors:
-            tensor, (owner, _, kind) = tensors[name], name.rpartition(".")
-            if init == "permute":
-                shuffled = torch.randperm(tensor.numel(), generator=generator).to(tensor.device)
-                tensor.copy_(tensor.flatten()[shuffled].view_as(tensor))
-            else:
-                tensor.copy_(_untrained(tensor.shape, kind, modules[owner], stage.name == TOKENS, generator))
+    found = {}
+    for name in stage.tensors:
+        tensor, (owner, _, kind) = tensors[name].detach(), name.rpartition(".")
+        if init == "permute":
+            shuffled = torch.randperm(tensor.numel(), generator=generator).to(tensor.device)
+            fresh = tensor.flatten()[shuffled].view_as(tensor)
+        else:
+            fresh = _untrained(tensor.shape, kind, modules[owner], stage.name == TOKENS, generator)
+        found[name] = torch.empty_like(tensor).copy_(fresh)  # in the tensor's own type and memory format
+    return found
 
 
 def _untrained(shape: torch.Size, kind: str, owner: nn.Module, token: bool, generator: torch.Generator) -> Tensor:
@@ -172,23 +179,84 @@ def chosen(count: int, steps: int | None) -> list[int]:
     return [round(count * k / steps) for k in range(1, steps + 1)]
 
 
+class Forgetful:
+    """A copy of a model that can lose its weights and have them back. The new ones are drawn once.
+
+    Args:
+        view: The model.
+        init: How weights are lost.
+        seed: Another seed draws other weights.
+
+    Attributes:
+        stages: What is lost, in order.
+        model: The copy. What it has lost is what was asked for last.
+    """
+
+    def __init__(self, view: View, init: Init = "model", seed: int = 0) -> None:
+        self.stages = stages(view)
+        with view.still():  # in here it is in evaluation mode and wants no gradients, and so will the copy
+            self.model = copy.deepcopy(view.model)
+        generator = torch.Generator().manual_seed(seed)
+        self._lost = [drawn(self.model, stage, init, generator) for stage in self.stages]
+        self._intact = {name: tensor.data for name, tensor in weights(self.model).items()}
+        self._views: dict[int, View] = {}
+
+    def after(self, number: int) -> nn.Module:
+        """The copy when its first ``number`` stages are lost."""
+        tensors = weights(self.model)
+        for k, stage in enumerate(self.stages):
+            kept = self._lost[k] if k < number else self._intact
+            for name in stage.tensors:
+                # Not copied: what a view found out about these very tensors holds again when they are back.
+                tensors[name].data = kept[name]
+        return self.model
+
+    @contextmanager
+    def seen(self, number: int, view: View) -> Iterator[View]:
+        """A view of that: what was found out about the intact model need not hold, and is found out once."""
+        model = self.after(number)
+        found = self._views.pop(number, None)
+        if found is None:
+            found = View(model, name=view.name, preprocess=view.preprocess, classes=view.classes)
+        found.precision, found.meter = view.precision, view.meter
+        yield found
+        self._views[number] = copy.copy(found)  # what it knows, without all that others keep while a view lives
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that its weights take, the old and the new ones."""
+        return 2 * sum(tensor.nbytes for tensor in self._intact.values())
+
+
 def cascade(view: View, init: Init = "model", seed: int = 0, steps: int | None = None) -> Iterator[nn.Module]:
     """A copy of the model that has lost more and more; one and the same copy each time, changed in between."""
-    parts = stages(view)
-    with view.still():  # in here it is in evaluation mode and wants no gradients, and so will the copy
-        model = copy.deepcopy(view.model)
-    generator = torch.Generator().manual_seed(seed)
-    wanted = chosen(len(parts), steps)
-    for number, stage in enumerate(parts, 1):
-        forget(model, stage, init, generator)
-        if number in wanted:
-            yield model
+    copied = Forgetful(view, init, seed)
+    for number in chosen(len(copied.stages), steps):
+        yield copied.after(number)
+
+
+_KEPT: WeakKeyDictionary[View, tuple[Any, Forgetful]] = WeakKeyDictionary()
+"""The last copy of a model: all methods, metrics and batches of a run ask for the same one."""
+
+
+def forgetful(view: View, init: Init, seed: int) -> Forgetful:
+    """The copy of a model, made anew only where the last one was of other weights. Hold the view still meanwhile."""
+    key = (view.fingerprint(), view.device, view.precision, init, seed)
+    known = _KEPT.get(view)
+    if known is not None and known[0] == key:
+        return known[1]
+    known = None
+    _KEPT.pop(view, None)  # before the next one takes as much memory
+    found = Forgetful(view, init, seed)
+    if found.nbytes <= MOST_KEPT:
+        _KEPT[view] = (key, found)
+    return found
 
 
 # ---------------------------------------------------------------------------------------------------- comparing maps
 
 
-def _explained_if_possible(case: Case, model: nn.Module, method: Method) -> Tensor:
+def _explained_if_possible(case: Case, view: View, method: Method) -> Tensor:
     """(B, rows, columns): NaN for images whose map the method cannot make on this model."""
     nothing = torch.full((len(case), *method.shape(case.view, case.size)), torch.nan, device=case.view.device)
 
@@ -202,19 +270,11 @@ def _explained_if_possible(case: Case, model: nn.Module, method: Method) -> Tens
             return nothing[rows]
         return torch.cat([ask(slice(i, i + 1)) for i in range(rows.start, rows.stop)])
 
-    view = _beside(case.view, model)
     try:
         method.check(view)
     except InputError:
         return nothing
     return torch.cat([maps.to(nothing.device) for _, maps in in_parts(len(case), len(case), ask)])
-
-
-def _beside(view: View, model: nn.Module) -> View:
-    """A view of a copy of the model: what was found out about the intact one need not hold."""
-    other = View(model, name=view.name, preprocess=view.preprocess, classes=view.classes)
-    other.precision, other.meter = view.precision, view.meter
-    return other
 
 
 # ----------------------------------------------------------------------------------------------------------- metrics
@@ -262,8 +322,13 @@ class _Cascade(Metric):
         return torch.stack([self._compared(case, intact, maps) for maps in changed], 1)
 
     def _changed(self, case: Case, method: Method) -> list[Tensor]:
-        models = cascade(case.view, self.init, self.seed, self.steps)
-        return [_explained_if_possible(case, model, method) for model in models]
+        found, method = [], method.for_changed_model()
+        with case.view.still():  # others that ask for the same copy wait
+            copied = forgetful(case.view, self.init, self.seed)
+            for number in chosen(len(copied.stages), self.steps):
+                with copied.seen(number, case.view) as view:
+                    found.append(_explained_if_possible(case, view, method))
+        return found
 
     def _compared(self, case: Case, intact: Tensor, changed: Tensor) -> Tensor:
         assert case.method is not None

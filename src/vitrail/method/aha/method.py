@@ -1,6 +1,6 @@
 """AHA: an explainer that has learned, for one model, to rank regions by what insertion and deletion will find."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -67,6 +67,9 @@ class AHA(Method):
         if not folder.is_dir():
             return ""  # a repository on the Hub, or nothing at all, which `check` tells
         return sha256(b"".join(file.read_bytes() for file in sorted(folder.glob("*.*")))).hexdigest()[:16]
+
+    def for_changed_model(self) -> Method:
+        return replace(self, other_model=True)
 
     @property
     def _folder(self) -> Path:
