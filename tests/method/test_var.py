@@ -10,7 +10,7 @@ import vitrail
 from small import close, exact
 from vitrail import scenes
 from vitrail.method.var import competitors, share
-from vitrail.model import Target, View, load
+from vitrail.model import Target, View, load, still
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +54,21 @@ def test_one_forward_serves_all_classes(view: View, images: Tensor) -> None:
     found = vitrail.explain(view, images, "var(genatt, classes=top4)")
     assert found.forwards == 2
     assert found.backwards == 4 * 2
+
+
+@pytest.mark.parametrize("base", ["bt_h(steps=6)", "t_attn(steps=6)"])
+@pytest.mark.parametrize("most", [2**32, 300_000, 0])
+def test_one_way_serves_all_classes(
+    view: View, images: Tensor, base: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The passes on the way from the mean colour to the image do not depend on the class; if they are too large to
+    be kept they are made again."""
+    monkeypatch.setattr(still, "MOST_RECALLED", most)
+    found = vitrail.explain(view, images, f"var({base}, classes=(9, 5))", 2)
+    assert found.forwards == 2 * 6 if most == 2**32 else found.forwards > 2 * 6
+    heats = torch.stack([vitrail.explain(view, images, base, c).maps for c in (2, 9, 5)])
+    expected = share(heats, torch.ones(3, 2, dtype=torch.bool), (1.0, 5.0, 100.0), "none")
+    torch.testing.assert_close(found.maps, expected)
 
 
 def test_who_competes() -> None:

@@ -100,15 +100,20 @@ def integrated_gradient(view: View, batch: Batch, clean: Tensor, rows: Tensor, s
 
     def gradients(part: slice) -> Tensor:
         alphas = points[part]
-        copies = (alphas.view(-1, 1, 1, 1, 1) * images).flatten(0, 1)
-        # Only the last block's attention is asked about: the blocks before it run as fast as the model can.
-        with torch.no_grad():
-            tokens = view.encode(view.embed(copies), layout, stop=view.depth - 1)[-1]
+
+        def enter() -> Tensor:
+            copies = (alphas.view(-1, 1, 1, 1, 1) * images).flatten(0, 1)
+            view.meter.forwards += len(copies)
+            # Only the last block's attention is asked about: the blocks before it run as fast as the model can.
+            with torch.no_grad():
+                return view.encode(view.embed(copies), layout, stop=view.depth - 1)[-1]
+
+        # Up to the last block the target does not matter: several of them share the way.
+        tokens = view.recalled(images, ("way", steps, part.start, part.stop), enter).detach()
         with torch.enable_grad():
             with Tap(read=True) as tap:
                 last = view.encode(tokens.requires_grad_(), layout, start=view.depth - 1)[-1]
             logits = view.head(last, layout)
-        view.meter.forwards += len(copies)
         (gradient,) = view.gradient(target.repeat(len(alphas)).score(logits), tap.attention[-1:])
         found: Tensor = full(gradient[:, :, rows]).unflatten(0, (len(alphas), len(batch))).sum(0)
         return found

@@ -1,7 +1,7 @@
 """Hold a model still while it is looked at: evaluation mode, one thread at a time, given back exactly as it was."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, get_args
 from weakref import WeakKeyDictionary
@@ -10,10 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.errors import InputError
-from vitrail.model.trace import Precision, Trace
+from vitrail.model.trace import Precision
 
 _LOCKS: WeakKeyDictionary[nn.Module, threading.RLock] = WeakKeyDictionary()
 """One lock a model: its views take turns, whatever threads they run in."""
+
+MOST_RECALLED = 2**32
+"""Bytes of changed copies' states that are remembered at most."""
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -31,7 +34,7 @@ class Still:
         self.compiled = False
         self._lock = _LOCKS.setdefault(model, threading.RLock())
         self._held = False
-        self._memory: dict[tuple[Any, ...], tuple[Tensor, Trace]] | None = None
+        self._memory: dict[tuple[Any, ...], tuple[Tensor, Any]] | None = None
         self._remembered: Tensor | None = None
 
     @property
@@ -100,6 +103,20 @@ class Still:
                 yield
             finally:
                 self._memory, self._remembered = before
+
+    def recalled(self, images: Tensor, key: tuple[Any, ...], make: Callable[[], Tensor]) -> Tensor:
+        """What ``make`` gives; while these images are remembered, made once for a key, if it is not too large."""
+        if self._memory is None or self._remembered is not images:
+            return make()
+        key = (id(images), *key)
+        if key not in self._memory:
+            made = make()
+            held = sum(known.nbytes for _, known in self._memory.values() if isinstance(known, Tensor))
+            if held + made.nbytes > MOST_RECALLED:
+                return made
+            self._memory[key] = (images, made)
+        found: Tensor = self._memory[key][1]
+        return found
 
 
 def _calculating(precision: Precision, device: torch.device) -> AbstractContextManager[Any]:

@@ -243,7 +243,8 @@ class View(Still):
         """
         key = (id(images), rule.name, attention, pixels, start)
         if self._memory is not None and key in self._memory:
-            return self._memory[key][1]
+            known: Trace = self._memory[key][1]
+            return known
         trace = self._trace(images.detach().to(self.device, self.dtype), rule, attention, pixels, start)
         if self._memory is not None and self._remembered is images:
             self._memory[key] = (images, trace)  # with the images, so that their id stays theirs
