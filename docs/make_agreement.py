@@ -22,6 +22,37 @@ The stored maps lie in `tests/golden`; the test `tests/method/test_golden.py` ho
 |---|---|---|---|
 """
 
+MDA = """
+## MDA
+
+`mda(compat=authors)` beside its authors' code at its own settings, with cvxopt's default tolerances; only pixels are
+sorted stably. The stored maps lie in `tests/golden/injected/mda.npz`, and `tests/method/test_mda_authors.py` holds the
+agreement. *Order* tells on how many images all patches come in the same order; the largest errors are of the sparse
+and of the dense map.
+
+| patches | order | sparse | dense |
+|---|---|---|---|
+"""
+
+
+def mda(assets: Path) -> str:
+    """Compare the stored orders and maps of MDA, which has images of its own, with today's."""
+    with np.load(FOLDER / "injected" / "mda.npz") as file:
+        stored = dict(file)
+    rows = []
+    for patches in (49, 196):
+        names = sorted(key.split("/")[1] for key in stored if key.startswith(f"{patches}/") and key.endswith("/order"))
+        same, errors = 0, []
+        for name in names:
+            image = assets / "data/imagenet_val/images" / name
+            found = explain(deit_tiny(assets), image, f"mda(cells={round(patches**0.5)}, compat=authors)").extras
+            same += found["order"][0].tolist() == stored[f"{patches}/{name}/order"].tolist()
+            pairs = [(found[what].numpy(), stored[f"{patches}/{name}/{what}"]) for what in ("sparse", "dense")]
+            errors.append([agreement(ours, theirs.reshape(ours.shape)).error for ours, theirs in pairs])
+        sparse, dense = np.max(errors, axis=0)
+        rows.append(f"| {patches} | {same} of {len(names)} | {sparse:.1e} | {dense:.1e} |\n")
+    return MDA + "".join(rows)
+
 
 def main(assets: Path) -> None:
     """Compare every golden file with today's maps."""
@@ -31,7 +62,7 @@ def main(assets: Path) -> None:
             maps, spec, source = stored["maps"], str(stored["spec"]), str(stored["source"])
         close = agreement(explain(deit_tiny(assets), inputs(assets), spec).maps.numpy(), maps)
         rows.append(f"| `{spec}` | {source} | {close.pearson:.6f} | {close.error:.1e} |\n")
-    (HERE / "agreement.md").write_text(HEAD + "".join(rows), encoding="utf-8")
+    (HERE / "agreement.md").write_text(HEAD + "".join(rows) + mda(assets), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,9 @@
-"""MDA as its authors' code computes it, on real weights and real images: the same order of all patches."""
+"""MDA as its authors' code computes it, on real weights and real images: the same order of all patches, and one map.
+
+``golden/injected/mda.npz`` holds what their code gives at its own settings, with cvxopt's default tolerances. Only
+pixels were sorted stably, because numpy's usual order of equal ones differs by machine. For each image it also holds
+the two ``curves`` that they fit, and what cvxopt ``fitted``.
+"""
 
 from pathlib import Path
 

@@ -10,7 +10,8 @@ from torch.nn import functional as F
 from torchvision.transforms.functional import resize
 
 from vitrail.method.greedy import Found
-from vitrail.method.magnitude import concave_steps, monotone
+from vitrail.method.magnitude import Array, concave_steps, monotone
+from vitrail.method.mda_authors_qp import curve_programme, solve
 from vitrail.perturb import PixelCanvas, Responder, ranks_of
 
 if TYPE_CHECKING:
@@ -60,18 +61,27 @@ def magnitudes(
     for i, share in enumerate(1 / pixels):
         b, z, o = (float(x) for x in (found.insertion[i, 0], found.deletion[i, -1], found.deletion[i, 0]))
         if method.objective == "insertion":
-            steps = concave_steps(monotone(found.insertion[i].double().cpu().numpy(), b, o, rising=True))
+            steps = early_steps(monotone(found.insertion[i].double().cpu().numpy(), b, o, rising=True), rising=True)
             values = steps * share
         else:
             rising = monotone(insertion[i], b, o, rising=True)
             falling = monotone(deletion[i], z, o, rising=False)
             mean = (rising + 1 - falling) / 2
-            steps = concave_steps(np.interp(np.linspace(0, 1, n + 1), np.linspace(0, 1, len(mean)), mean))
+            curve = 1 - np.interp(np.linspace(0, 1, n + 1), np.linspace(0, 1, len(mean)), mean)
+            steps = early_steps(curve, rising=False)
             values = steps * share + steps * rank
         thick = np.where(values >= method.kappa, rank, values)
         sparse.append(values)
         dense.append(thick / max(thick.max(), np.finfo(float).tiny) * values.max())
     return np.stack(sparse).astype(np.float32), np.stack(dense).astype(np.float32)
+
+
+def early_steps(curve: Array, rising: bool) -> Array:
+    """(N,) the sizes of the steps of the curve fitted where their solver stops, or the exact one where it does not."""
+    found = solve(curve_programme(curve, rising))
+    if found is None:
+        return concave_steps(curve if rising else 1 - curve)
+    return np.diff(found if rising else -found).clip(0)  # the tolerance may leave one just below zero
 
 
 def _pixel_ranks(patch_ranks: Tensor) -> Tensor:
