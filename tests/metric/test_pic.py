@@ -1,12 +1,15 @@
 """Information curves against their definition done slowly, against closed forms, and against the authors' code."""
 
 import io
+from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image, features
+from scipy.spatial import Delaunay
+from torch.nn import functional as F
 
 import vitrail
 from goldens import FOLDER, deit_tiny
@@ -74,6 +77,20 @@ def test_blur_agrees_with_scipy_on_every_channel(shape: tuple[int, int], share: 
         assert np.array_equal(keep, before), "the mask given is left as it is"
 
 
+@pytest.mark.parametrize("share", [0.02, 0.2, 0.6])
+def test_the_triangles_are_those_of_scipys_own_options(share: float) -> None:
+    """Also in large regions, where most points lie on a circle with three others."""
+    for seed in range(4):
+        heat = F.interpolate(
+            torch.rand(1, 1, 7, 6, generator=torch.Generator().manual_seed(seed)), (90, 80), mode="bicubic"
+        )
+        keep = pic.kept(heat[0, 0].numpy(), pic.random_mask((90, 80), seed), (share,))[0]
+        points = np.argwhere(oracle.with_corners(keep))
+        assert np.array_equal(Delaunay(points, qhull_options=pic.QHULL).simplices, Delaunay(points).simplices)
+        picture = noise((90, 80, 3), seed)
+        assert np.array_equal(pic.blurred(picture, keep), oracle.blurred(picture, keep))
+
+
 def test_every_missing_pixel_is_linear_in_a_delaunay_triangle() -> None:
     for seed in range(3):
         picture, keep = noise((8, 9, 1), seed), pic.random_mask((8, 9), seed, 0.15)
@@ -106,6 +123,63 @@ def test_entropy_is_the_size_of_a_lossless_file() -> None:
     assert pic.entropy(picture) == len(file.getvalue()) == oracle.size(picture)
     assert np.array_equal(np.asarray(Image.open(file)), picture)
     assert pic.entropy(np.zeros_like(picture)) < 100 < pic.entropy(picture)
+
+
+@pytest.fixture
+def compressed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """The shapes of the pictures that are compressed; nothing is remembered from before."""
+    found: list[tuple[int, ...]] = []
+    original = Image.Image.save
+
+    def save(image: Image.Image, *args: object, **kwargs: object) -> None:
+        found.append(image.size)
+        original(image, *args, **kwargs)
+
+    monkeypatch.setattr(Image.Image, "save", save)
+    monkeypatch.setattr(pic, "_SIZES", OrderedDict())
+    return found
+
+
+def test_a_picture_is_compressed_once(compressed: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = noise((16, 20, 3)), noise((16, 20, 3), 1)
+    sizes = [pic.entropy(x) for x in (one, other, one.copy(), other[::-1][::-1], one.reshape(20, 16, 3))]
+    assert compressed == [(20, 16), (20, 16), (16, 20)], "the same bytes in another shape are another picture"
+    assert sizes == [oracle.size(x) for x in (one, other, one, other, one.reshape(20, 16, 3))]
+    del compressed[:]
+    monkeypatch.setattr(pic, "REMEMBERED", 2)
+    for seed in (0, 1, 0, 2, 0, 1):  # what was asked for last stays
+        pic.entropy(noise((16, 20, 3), seed))
+    assert len(compressed) == 2
+    assert len(pic._SIZES) == 2
+
+
+def test_methods_share_what_does_not_depend_on_them(
+    compressed: list[tuple[int, ...]], pictures: np.ndarray, maps: np.ndarray, masks: np.ndarray
+) -> None:
+    first = pic.information_curves(pictures, maps, masks, Likeness(pictures), thresholds=FEW)["near"]
+    assert len(compressed) == 3 * 5
+    second = pic.information_curves(pictures, -maps, masks, Likeness(pictures), thresholds=FEW)["near"]
+    assert len(compressed) == 3 * 5 + 3 * 3, "the blurred and the whole picture are known"
+    assert np.array_equal(first.sizes[:, [0, -1]], second.sizes[:, [0, -1]])
+    pic.information_curves(pictures, np.ones_like(maps), masks, Likeness(pictures), thresholds=FEW)
+    assert len(compressed) == 3 * 5 + 3 * 3, "a constant map shows the whole picture at once"
+
+
+def test_a_mask_is_filled_once(pictures: np.ndarray, masks: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    blurred = pic.blurred
+
+    def counting(picture: np.ndarray, keep: np.ndarray) -> np.ndarray:
+        made.append(int(keep.sum()))
+        return blurred(picture, keep)
+
+    monkeypatch.setattr(pic, "blurred", counting)
+    keep = np.stack([masks, ~masks, masks, masks], 1)
+    found = pic.bokehs(pictures, keep)
+    assert len(made) == 3 * 2, "once an image, though images may have the same"
+    for i, k in np.ndindex(3, 4):
+        assert np.array_equal(found.pictures[i, k], blurred(pictures[i], keep[i, k]))
+        assert found.sizes[i, k] == oracle.size(found.pictures[i, k])
 
 
 def test_random_mask() -> None:

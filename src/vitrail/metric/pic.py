@@ -9,11 +9,14 @@ Delaunay triangulations, and another one moves the area under a single curve by 
 """
 
 import io
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple, TypeAlias
+from hashlib import blake2b
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +30,7 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Floats: TypeAlias = npt.NDArray[np.floating[Any]]
 Ints: TypeAlias = npt.NDArray[np.int64]
+Numbers = TypeVar("Numbers", npt.NDArray[np.int64], npt.NDArray[np.floating[Any]])
 
 Ask: TypeAlias = Callable[[Bytes, Ints], Mapping[str, npt.ArrayLike]]
 """(M, H, W, 3) pictures, and (M,) the image each was made of -> (M,) answers, by the name of what is asked."""
@@ -36,6 +40,12 @@ THRESHOLDS = (0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.07, 0.10, 0.13, 0.21, 0.34,
 
 POINTS = 1001
 """Of a curve: evenly spaced, from no information to all of it."""
+
+QHULL = "Qbb Qc Qz Q12 Q5"
+"""SciPy's options, and Q5: the same triangles, without the measure of their precision that comes at the end."""
+
+REMEMBERED = 2**15
+"""How many pictures' sizes are remembered: methods on the same images share their ends, and some of what is between."""
 
 TOGETHER = 64
 """Pictures in one pass."""
@@ -183,26 +193,42 @@ def bokehs(pictures: Bytes, keep: Bools) -> Bokehs:
 
     Runs on as many threads as torch does; triangulation and compression leave Python to the others.
     """
-    tasks = list(np.ndindex(keep.shape[:2]))
+    places: dict[tuple[int, bytes], list[tuple[int, ...]]] = {}
+    for place in np.ndindex(keep.shape[:2]):  # a map with few values has the same mask at several thresholds
+        places.setdefault((place[0], keep[place].tobytes()), []).append(place)
 
-    def make(task: tuple[int, ...]) -> tuple[Bytes, int]:
-        picture = blurred(pictures[task[0]], keep[task])
+    def make(task: list[tuple[int, ...]]) -> tuple[Bytes, int]:
+        picture = blurred(pictures[task[0][0]], keep[task[0]])
         return picture, entropy(picture)
 
     # The longest first, so that no thread is left alone with one of them at the end.
-    order = sorted(range(len(tasks)), key=lambda i: -int(np.count_nonzero(keep[tasks[i]])))
+    tasks = sorted(places.values(), key=lambda task: -int(np.count_nonzero(keep[task[0]])))
     found = Bokehs(np.empty((*keep.shape, pictures.shape[-1]), np.uint8), np.empty(keep.shape[:2], np.int64))
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        for i, (picture, size) in zip(order, pool.map(make, [tasks[i] for i in order])):
-            found.pictures[tasks[i]], found.sizes[tasks[i]] = picture, size
+        for task, made in zip(tasks, pool.map(make, tasks)):
+            for place in task:
+                found.pictures[place], found.sizes[place] = made
     return found
 
 
 def entropy(picture: Bytes) -> int:
     """The information in an (H, W, 3) picture: its bytes as a lossless WebP file. Depends on the version of libwebp."""
+    key = (picture.shape, blake2b(np.ascontiguousarray(picture).data, digest_size=16).digest())
+    with _LOCK:
+        if key in _SIZES:
+            _SIZES.move_to_end(key)
+            return _SIZES[key]
     file = io.BytesIO()
     Image.fromarray(picture).save(file, format="webp", lossless=True, quality=100)
+    with _LOCK:
+        _SIZES[key] = file.getbuffer().nbytes
+        while len(_SIZES) > REMEMBERED:
+            _SIZES.popitem(last=False)
     return file.getbuffer().nbytes
+
+
+_SIZES: OrderedDict[tuple[tuple[int, ...], bytes], int] = OrderedDict()
+_LOCK = threading.Lock()
 
 
 def blurred(picture: Bytes, keep: Bools) -> Bytes:
@@ -226,19 +252,12 @@ def blurred(picture: Bytes, keep: Bools) -> Bytes:
     # Pixels inside a kept region are corners of no triangle that matters, and left out would save most of the time.
     # But the whole set decides which of the many triangulations of a grid is found.
     points = np.argwhere(keep)
-    corners = points[Delaunay(points).simplices]
+    corners = points[Delaunay(points, qhull_options=QHULL).simplices]
     # A triangle of half a pixel has no point of the grid in it but its corners: nothing to interpolate.
     corners = corners[np.abs(_cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])) > 1]
-    missing = np.argwhere(~keep)
-    owners = _owners(corners, keep.shape)[tuple(missing.T)]
-    inside = owners >= 0
-    values = np.empty((len(missing), picture.shape[2]))
-    values[~inside] = picture.mean((0, 1))
-    values[inside] = _linear(picture, corners, owners[inside], missing[inside])
-    found = picture.copy()
     # By way of float32, as in the authors' code: nearly a half then counts as a half, and halves become even.
-    found[~keep] = np.round(values.astype(np.float32))
-    return found
+    filled = np.round(_filled(picture, corners).astype(np.float32)).astype(np.uint8)
+    return np.where(keep[..., None], picture, filled.T.reshape(picture.shape))
 
 
 def curve(sizes: npt.ArrayLike, answers: npt.ArrayLike, *, monotone: bool = True) -> Floats:
@@ -283,10 +302,35 @@ def area(values: Floats) -> Floats:
     return found
 
 
-def _owners(corners: Ints, shape: tuple[int, ...]) -> Ints:
-    """(T, 3, 2) corners of triangles -> (H, W) the triangle each pixel is in, any one of those it is between; or -1.
+def _filled(picture: Bytes, corners: Ints) -> Floats:
+    """(T, 3, 2) corners of triangles -> (channels, H * W): linear in every triangle, the mean colour elsewhere.
 
-    Row by row in whole numbers, so that no pixel on an edge is lost.
+    A triangle's values are a plane, in whole numbers that floats hold: exact, but for the one division at the end. So a
+    pixel on an edge gets the same value from both sides.
+    """
+    which, rows, first, widths = _spans(corners)
+    columns = np.repeat(first, widths) + _counted(widths)
+    places = np.repeat(rows * picture.shape[1], widths) + columns
+    sides = (corners[:, 1:] - corners[:, :1]).astype(np.float64)
+    whole = _cross(sides[:, 0], sides[:, 1])
+    divisors = np.repeat(whole[which], widths)
+    found = np.empty((picture.shape[2], picture[..., 0].size))
+    for values, layer in zip(found, np.moveaxis(picture, 2, 0)):
+        shades = layer[corners[..., 0], corners[..., 1]].astype(np.float64)
+        steps = shades[:, 1:] - shades[:, :1]
+        down = sides[:, 1, 1] * steps[:, 0] - sides[:, 0, 1] * steps[:, 1]
+        right = sides[:, 0, 0] * steps[:, 1] - sides[:, 1, 0] * steps[:, 0]
+        start = shades[:, 0] * whole - down * corners[:, 0, 0] - right * corners[:, 0, 1]
+        begin = start[which] + down[which] * rows
+        values[:] = layer.mean()
+        values[places] = (np.repeat(begin, widths) + np.repeat(right[which], widths) * columns) / divisors
+    return found
+
+
+def _spans(corners: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """(T, 3, 2) corners of triangles -> their pixels, row by row: (S,) triangles, rows, first columns and widths.
+
+    In whole numbers, so that no pixel on an edge is lost.
     """
     by_row = np.take_along_axis(corners, corners[..., :1].argsort(1), 1)
     heights = by_row[:, 2, 0] - by_row[:, 0, 0] + 1
@@ -297,10 +341,7 @@ def _owners(corners: Ints, shape: tuple[int, ...]) -> Ints:
     first_a, last_a = _crossing(top, bottom, rows)
     first_b, last_b = _crossing(np.where(upper, top, middle), np.where(upper, middle, bottom), rows)
     first, last = np.minimum(first_a, first_b), np.maximum(last_a, last_b)
-    widths = last - first + 1
-    owners = np.full(shape, -1)
-    owners[np.repeat(rows, widths), np.repeat(first, widths) + _counted(widths)] = np.repeat(which, widths)
-    return owners
+    return which, rows, first, last - first + 1
 
 
 def _crossing(start: Ints, end: Ints, rows: Ints) -> tuple[Ints, Ints]:
@@ -317,25 +358,9 @@ def _counted(lengths: Ints) -> Ints:
     return found
 
 
-def _linear(picture: Bytes, corners: Ints, owners: Ints, places: Ints) -> Floats:
-    """(T, 3, 2) triangles, (N, 2) places, (N,) the triangle each is in -> (N, channels).
-
-    A triangle's values are a plane, kept in whole numbers: exact, but for the one division at the end.
-    """
-    sides = corners[:, 1:] - corners[:, :1]
-    whole = _cross(sides[:, 0], sides[:, 1])[:, None]
-    shades = picture[corners[..., 0], corners[..., 1]].astype(np.int64)
-    steps = shades[:, 1:] - shades[:, :1]
-    down = sides[:, 1, 1:] * steps[:, 0] - sides[:, 0, 1:] * steps[:, 1]
-    right = sides[:, 0, :1] * steps[:, 1] - sides[:, 1, :1] * steps[:, 0]
-    start = shades[:, 0] * whole - down * corners[:, 0, :1] - right * corners[:, 0, 1:]
-    found: Floats = start[owners] + down[owners] * places[:, :1] + right[owners] * places[:, 1:]
-    return found / whole[owners]
-
-
-def _cross(a: Ints, b: Ints) -> Ints:
+def _cross(a: Numbers, b: Numbers) -> Numbers:
     """(N, 2) vectors -> (N,) twice the signed area of the triangle between each two."""
-    found: Ints = a[:, 0] * b[:, 1] - a[:, 1] * b[:, 0]
+    found: Numbers = a[:, 0] * b[:, 1] - a[:, 1] * b[:, 0]
     return found
 
 
