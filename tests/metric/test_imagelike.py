@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 from scipy.ndimage import gaussian_filter
-from scipy.stats import pearsonr, spearmanr
+from scipy.stats import pearsonr, rankdata, spearmanr
 
 from vitrail import InputError
-from vitrail.metric.imagelike import alike, hog, ssim
-from vitrail.metric.similarity import spearman
+from vitrail.metric.imagelike import alike, hog, likeness, ssim
+from vitrail.metric.similarity import ranked, spearman
 
 GOLDEN = Path(__file__).parents[1] / "golden/metrics/similarity.npz"
 
@@ -109,6 +109,31 @@ def test_maps_that_say_nothing(name: str) -> None:
         assert alike(flat, noise, name) == 0
     for one, other in ((nothing, noise), (noise, nothing), (flat, nothing)):
         assert torch.isfinite(alike(one, other, name)).all()
+
+
+def test_ranks() -> None:
+    """Row by row as SciPy has them: ties, infinities, zeros of both signs, and rows that are not numbers."""
+    values = torch.randn(9, 700, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    values[1] = values[1].round()
+    values[2, ::3] = 0
+    values[2, 1::6] = -0.0
+    values[3] = 7
+    values[4, 5:9] = torch.inf
+    values[5, 3] = -torch.inf
+    values[6, 4] = torch.nan
+    values[7] = values[7].relu()
+    for rows in (values, values.float(), values[:, :1], values[:1], values.T.contiguous().T):
+        expected = np.stack([rankdata(row) for row in rows.double().numpy()])
+        np.testing.assert_allclose(ranked(rows), expected, atol=1e-12)
+        assert ranked(rows).dtype == torch.float64
+
+
+def test_likeness_to_many() -> None:
+    maps = [torch.rand(3, 48, 50, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
+    for name in ("spearman", "pearson", "cosine", "ssim", "hog"):
+        compare = likeness(maps[0], name)
+        for other in maps:
+            assert torch.equal(compare(other), alike(maps[0], other, name)), name
 
 
 def test_too_small() -> None:

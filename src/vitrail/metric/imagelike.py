@@ -1,6 +1,7 @@
 """How alike two maps are, also as pictures: structural similarity, and histograms of oriented gradients."""
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -9,7 +10,7 @@ from torch.nn import functional as F
 
 from vitrail.errors import InputError
 from vitrail.metric.masked import unit
-from vitrail.metric.similarity import cosine, pearson, spearman
+from vitrail.metric.similarity import cosine, pearson, ranked
 
 Similarity = Literal["spearman", "pearson", "cosine", "ssim", "hog"]
 
@@ -30,19 +31,34 @@ def alike(one: Tensor, other: Tensor, similarity: Similarity) -> Tensor:
         >>> alike(torch.eye(4)[None], 2 * torch.eye(4)[None], "pearson").item()
         1.0
     """
-    one, other = (maps.double() / _largest(maps.double()) for maps in (one, other))
+    return likeness(one, similarity)(other)
+
+
+def likeness(one: Tensor, similarity: Similarity) -> Callable[[Tensor], Tensor]:
+    """`alike` for maps that are compared with many others: what it takes of these is calculated once."""
+    one = _scaled(one)
+    features = _features(one, similarity)
+    compare = {"ssim": ssim, "cosine": cosine}.get(similarity, pearson)
+
+    def compared(other: Tensor) -> Tensor:
+        other = _scaled(other)
+        found = compare(features, _features(other, similarity))
+        return torch.where((one == other).flatten(1).all(1), 1, found)
+
+    return compared
+
+
+def _scaled(maps: Tensor) -> Tensor:
+    maps = maps.double()
+    return maps / maps.abs().amax((1, 2), keepdim=True).clamp_min(torch.finfo(maps.dtype).tiny)
+
+
+def _features(maps: Tensor, similarity: Similarity) -> Tensor:
+    """What of the maps is compared: pictures, or rows of numbers, for Spearman's correlation their ranks."""
     if similarity == "ssim":
-        found = ssim(unit(one), unit(other))
-    elif similarity == "hog":
-        found = spearman(hog(unit(one)), hog(unit(other)))
-    else:
-        correlation = {"spearman": spearman, "pearson": pearson, "cosine": cosine}[similarity]
-        found = correlation(one.flatten(1), other.flatten(1))
-    return torch.where((one == other).flatten(1).all(1), 1, found)
-
-
-def _largest(maps: Tensor) -> Tensor:
-    return maps.abs().amax((1, 2), keepdim=True).clamp_min(torch.finfo(maps.dtype).tiny)
+        return unit(maps)
+    flat = hog(unit(maps)) if similarity == "hog" else maps.flatten(1)
+    return ranked(flat) if similarity in ("spearman", "hog") else flat
 
 
 def ssim(one: Tensor, other: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from vitrail.errors import InputError
 from vitrail.method import Method, SmoothGrad
 from vitrail.metric.base import Metric, register, skip
 from vitrail.metric.case import Case, signed
-from vitrail.metric.imagelike import Similarity, alike
+from vitrail.metric.imagelike import Similarity, likeness
 from vitrail.model import View, in_parts, is_out_of_memory
 
 Init = Literal["model", "permute"]
@@ -319,7 +319,7 @@ class _Cascade(Metric):
         intact = self._intact(case, method)
         key = ("cascade", method, self.init, self.seed, self.steps)
         changed = case.once(key, lambda: self._changed(case, method))
-        return torch.stack([self._compared(case, intact, maps) for maps in changed], 1)
+        return self._compared(case, intact, changed)
 
     def _changed(self, case: Case, method: Method) -> list[Tensor]:
         found, method = [], method.for_changed_model()
@@ -330,16 +330,24 @@ class _Cascade(Metric):
                     found.append(_explained_if_possible(case, view, method))
         return found
 
-    def _compared(self, case: Case, intact: Tensor, changed: Tensor) -> Tensor:
+    def _compared(self, case: Case, intact: Tensor, changed: list[Tensor]) -> Tensor:
+        """(B, P): NaN where one of the two maps is not finite."""
+        same_grid = all(maps.shape == intact.shape for maps in changed) and self.similarity not in ("ssim", "hog")
+        intact, kept = self._ready(case, intact, same_grid)
+        compare = likeness(intact, self.similarity)
+        found = []
+        for maps in changed:
+            ready, finite = self._ready(case, maps, same_grid)
+            found.append(skip(compare(ready), ~(kept & finite)))
+        return torch.stack(found, 1)
+
+    def _ready(self, case: Case, maps: Tensor, own_grid: bool) -> tuple[Tensor, Tensor]:
+        """Maps as they are compared, and which of them are finite."""
         assert case.method is not None
-        if self.similarity in ("ssim", "hog") or intact.shape != changed.shape:
-            intact, changed = (
-                maps if maps.shape[1:] == case.size else case.method.enlarge(maps, case.size)
-                for maps in (intact, changed)
-            )
-        broken = ~(torch.isfinite(intact) & torch.isfinite(changed)).flatten(1).all(1)
-        one, other = (signed(maps.nan_to_num(0, 0, 0), self.sign) for maps in (intact, changed))
-        return skip(alike(one, other, self.similarity), broken)
+        if not own_grid and maps.shape[1:] != case.size:
+            maps = case.method.enlarge(maps, case.size)
+        finite = torch.isfinite(maps).flatten(1).all(1)
+        return signed(maps.nan_to_num(0, 0, 0), self.sign), finite
 
     def of_each(self, measured: Tensor) -> Tensor:
         return measured.mean(1)

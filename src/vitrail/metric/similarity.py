@@ -1,8 +1,6 @@
 """How alike two rows of numbers are."""
 
-import numpy as np
 import torch
-from scipy.stats import rankdata
 from torch import Tensor
 
 
@@ -28,6 +26,21 @@ def spearman(one: Tensor, other: Tensor) -> Tensor:
 
 
 def ranked(values: Tensor) -> Tensor:
-    """(B, N) -> (B, N): the ranks, from 1; equal values get their mean rank."""
-    found: np.ndarray = rankdata(values.detach().cpu().double().numpy(), axis=1)
-    return torch.from_numpy(found).to(values.device)
+    """(B, N) -> (B, N): the ranks, from 1; equal values get their mean rank, and rows with NaN are NaN."""
+    values = values.detach().double()
+    order = _order(values)
+    ordered = values.gather(1, order)
+    first = torch.ones_like(ordered, dtype=torch.bool)  # of a run of equal values
+    first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    starts = first.flatten().nonzero().squeeze(1)
+    lengths = starts.diff(append=starts.new_tensor([values.numel()]))
+    means = (starts % values.shape[1]).double() + (lengths.double() + 1) / 2
+    found = torch.empty_like(values).scatter_(1, order, means.repeat_interleave(lengths).view_as(values))
+    return found.masked_fill_(values.isnan().any(1, keepdim=True), torch.nan)
+
+
+def _order(values: Tensor) -> Tensor:
+    """The order of each row. On a CPU NumPy sorts several times as fast as torch; a GPU does it itself."""
+    if values.device.type != "cpu":
+        return values.argsort(1)
+    return torch.from_numpy(values.numpy().argsort(1))
