@@ -25,6 +25,7 @@ RUNS = (
     ("mda", "fp32"),
     ("mda", "tf32"),
     ("mda", "bf16"),
+    ("mda", "fp16"),
     ("bt_h", "fp32"),
     ("plus(decompx)", "fp32"),
 )

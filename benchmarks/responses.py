@@ -31,8 +31,10 @@ from vitrail.perturb import roofline
 T = TypeVar("T")
 
 METHODS = ("mda", "tis", "rise(masks=4000)")
-PRECISIONS = {"fp32": (False,), "tf32": (True,), "bf16": (False, True)}
-"""Which are run, and whether plain or compiled; compiling hardly helps fp32."""
+
+OWN = "fp32, the model's own code"
+PRECISIONS = {"fp32": (True, False), OWN: (False, False), "tf32": (False, True), "bf16": (True, False)}
+"""Which are run: whether by our own kernels, and whether compiled."""
 
 
 def wait(device: torch.device) -> None:
@@ -69,23 +71,21 @@ def insertion_and_deletion(view: View, images: Tensor) -> int:
     return view.meter.forwards - before
 
 
-def compare(view: View, images: Tensor, repeats: int, theirs: dict[str, float], precision: str) -> None:
-    size = (images.shape[2], images.shape[3])
-    layout = view.layout(size)
-    with view.using(precision):
-        lengths = (layout.tokens, layout.prefix + layout.patches // 2)
-        rates = {n: roofline(view, tokens=n, compile_too=view.device.type == "cuda") for n in lengths}
-    for compiled in PRECISIONS[precision]:
+def compare(view: View, images: Tensor, repeats: int, theirs: dict[str, float], name: str) -> None:
+    layout = view.layout((images.shape[2], images.shape[3]))
+    half = layout.prefix + layout.patches // 2
+    fused, compiled = PRECISIONS[name]
+    with view.using(name.split(",")[0], compiled, fused):  # type: ignore[arg-type]
+        # Compiled float32 comes nowhere near our kernels.
+        rates = {n: roofline(view, tokens=n, compile_too=name == "bf16") for n in (layout.tokens, half)}
         for spec in (*METHODS, "insertion + deletion"):
-            with view.using(precision, compiled):
-                taken, passes = seconds(lambda: forwards(view, images, spec), view.device, repeats)  # noqa: B023
+            taken, passes = seconds(lambda: forwards(view, images, spec), view.device, repeats)  # noqa: B023
             passes /= len(images)
             each = taken / len(images)
-            rate = rates[layout.prefix + layout.patches // 2 if spec == "tis" else layout.tokens]
+            rate = rates[half if spec == "tis" else layout.tokens]
             other = theirs.get(spec)
             beside = "| | |" if other is None else f"| {other:.3f} | {other / each:.1f} x |"
             share = passes / each / rate
-            name = f"{precision}, compiled" if compiled else precision
             print(f"| `{spec}` | {name} | {each:.4f} | {passes:.0f} | {rate:.0f} | {share:.0%} {beside}", flush=True)
 
 

@@ -9,6 +9,10 @@ import torch
 # Two workers on two cores: more threads each would only fight.
 torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
 
+# Without a GPU, Triton's kernels are interpreted; it wants to know before it is first loaded.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 
 @pytest.fixture(scope="session")
 def assets() -> Path:

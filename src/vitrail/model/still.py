@@ -26,12 +26,19 @@ class Still:
 
     Args:
         model: Any module.
+
+    Attributes:
+        precision: What it calculates in.
+        compiled: Whether its blocks are compiled.
+        fused: Whether, on a GPU and where no gradient is wanted, blocks may be computed by our own kernels, as exactly
+            and faster, see `vitrail.model.fused`; else the model's own code runs.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
         self.precision: Precision = "fp32"
         self.compiled = False
+        self.fused = True
         self._lock = _LOCKS.setdefault(model, threading.RLock())
         self._held = False
         self._memory: dict[tuple[Any, ...], tuple[Tensor, Any]] | None = None
@@ -72,22 +79,31 @@ class Still:
         device = self.device
         random = torch.random.fork_rng([device] if device.type == "cuda" else [])
         # Out of inference mode, so that gradients are possible inside, also under no_grad.
-        with random, torch.inference_mode(False), _calculating(self.precision, device):
+        with random, torch.inference_mode(False), self._calculating():
             yield
 
+    def _calculating(self) -> AbstractContextManager[Any]:
+        """The surroundings in which the model calculates at the precision wanted."""
+        if self.precision == "tf32":
+            return _fast_products()
+        return nullcontext() if self.precision == "fp32" else torch.autocast(self.device.type, _DTYPES[self.precision])
+
     @contextmanager
-    def using(self, precision: Precision | None, compiled: bool | None = None) -> Iterator[None]:
-        """Keep the view to oneself for a while, at another precision, or with its blocks compiled, where asked for."""
+    def using(
+        self, precision: Precision | None, compiled: bool | None = None, fused: bool | None = None
+    ) -> Iterator[None]:
+        """Keep the view to oneself for a while, at another precision, blocks compiled or not, fused or not."""
         if precision not in (None, *get_args(Precision)):
             raise InputError(f"precision must be one of {', '.join(get_args(Precision))}, but {precision!r} was given")
         with self._lock:
-            before = self.precision, self.compiled
+            before = self.precision, self.compiled, self.fused
             self.precision = precision or self.precision
             self.compiled = self.compiled if compiled is None else compiled
+            self.fused = self.fused if fused is None else fused
             try:
                 yield
             finally:
-                self.precision, self.compiled = before
+                self.precision, self.compiled, self.fused = before
 
     @contextmanager
     def remembering(self, images: Tensor) -> Iterator[None]:
@@ -117,13 +133,6 @@ class Still:
             self._memory[key] = (images, made)
         found: Tensor = self._memory[key][1]
         return found
-
-
-def _calculating(precision: Precision, device: torch.device) -> AbstractContextManager[Any]:
-    """The surroundings in which the model calculates at a precision."""
-    if precision == "tf32":
-        return _fast_products()
-    return nullcontext() if precision == "fp32" else torch.autocast(device.type, _DTYPES[precision])
 
 
 @contextmanager

@@ -157,6 +157,10 @@ class GaussianBlur(Baseline):
         return blurred
 
 
+MOST_TRIED = 256
+"""Pictures that `adaptive_blur` asks a GPU about at once, where there are several widths left to try."""
+
+
 @_register("adaptive_blur")
 @dataclass(frozen=True)
 class AdaptiveBlur(Baseline):
@@ -194,15 +198,22 @@ class AdaptiveBlur(Baseline):
         found = torch.empty_like(images)
         widths = torch.zeros(len(images), dtype=torch.long)
         left = torch.arange(len(images), device=images.device)
-        for width in range(self.first, self.last + 1, self.step):
-            blurred = rise_blur(images[left], width, width)
-            found[left] = blurred
+        tries = list(range(self.first, self.last + 1, self.step))
+        together = 1
+        while tries and len(left):
+            now, tries = tries[:together], tries[together:]
+            blurred = torch.stack([rise_blur(images[left], width, width) for width in now])
             with torch.no_grad():
-                low = target.take(left).probability(view.logits(blurred)) < self.below
-            widths[left[low].cpu()] = width
-            left = left[~low]
-            if target.classes is None or len(left) == 0:
+                logits = view.logits(blurred.flatten(0, 1))
+            low = target.take(left.repeat(len(now))).probability(logits).view(len(now), -1) < self.below
+            enough, first = low.max(0)
+            found[left] = blurred[torch.where(enough, first, len(now) - 1), torch.arange(len(left), device=left.device)]
+            widths[left[enough].cpu()] = torch.tensor(now)[first[enough].cpu()]
+            left = left[~enough]
+            if target.classes is None:
                 break
+            if images.device.type == "cuda":  # where it waits for us, not for the passes
+                together = max(1, min(2 * together, MOST_TRIED // max(1, len(left))))
         return found, widths
 
 

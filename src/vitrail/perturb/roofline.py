@@ -18,7 +18,7 @@ def roofline(view: View, *, tokens: int | None = None, compile_too: bool = False
     Args:
         view: A model with token blocks.
         tokens: Tokens an image, prefix included, where fewer than the model's own are asked about.
-        compile_too: Also try compiled blocks, which takes a minute.
+        compile_too: Also try the model's own blocks compiled, which takes a minute.
 
     Example:
         >>> from vitrail import load
@@ -29,8 +29,9 @@ def roofline(view: View, *, tokens: int | None = None, compile_too: bool = False
     count = tokens or layout.tokens
     sizes = (512, 2048) if view.device.type == "cuda" else (32,)
     best = 0.0
-    for compiled in (False, True) if compile_too else (view.compiled,):
-        with view.using(None, compiled), view.still(), torch.no_grad():
+    ways = [(view.fused, view.compiled), *([(False, True)] if compile_too else [])]
+    for fused, compiled in ways:
+        with view.using(None, compiled, fused), view.still(), torch.no_grad():
             width = view.embed(view.blank(view.size)).shape[-1]
             for size in sizes:
                 given = torch.randn(size, count, width, device=view.device, dtype=view.dtype)

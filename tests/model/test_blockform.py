@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import small
 from homemade import SMALL, HandMade, Unfolded, half_kept, near
-from vitrail.model import Tap, View, lastblock, load
+from vitrail.model import Tap, View, blockform, load
 from vitrail.model.view import compiled
 from vitrail.perturb import roofline
 from zoo import TOKEN_MODELS, ZOO, double_view, pictures, view_of
@@ -349,8 +349,8 @@ def test_a_tap_sees_all_of_the_attention():
 
 def test_it_is_looked_for_once(monkeypatch):
     view, calls = load(built("vit_tiny_patch16_224")), []
-    find = lastblock.find
-    monkeypatch.setattr(lastblock, "find", lambda *given: calls.append(1) or find(*given))
+    find = blockform.find_short
+    monkeypatch.setattr(blockform, "find_short", lambda *given: calls.append(1) or find(*given))
     for _ in range(3):
         answers(view, tokens_of(view))
     view.answer(tokens_of(view)[:, :9], view.layout(view.size))

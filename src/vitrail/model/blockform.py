@@ -1,9 +1,11 @@
-"""The last block for the prefix tokens alone, where a head reads nothing else: most of its arithmetic is not needed.
+"""The whole form of a pre-norm block, so that it can be computed another way: for a few tokens, or by other kernels.
 
-Every token gives its key and its value, but only the prefix tokens ask, and only they go on through the MLP. The pieces
-are found by listening to the block, as `blockparts` does, on a float64 copy of its weights, where one form can be told
-from another; they are then put together from the model's own weights, and nothing is kept twice. A block that does
-anything else (query-key norms, rotary embeddings, position biases) has no short form, and runs as it is.
+The pieces are found by listening to the block, as `blockparts` does, on a float64 copy of its weights, where one form
+can be told from another; they are then put together from the model's own weights, and nothing is kept twice. A block
+that does anything else (query-key norms, rotary embeddings, position biases) has no form, and runs as it is.
+
+Where a head reads the prefix tokens alone, most of the last block's arithmetic is not needed: every token gives its key
+and its value, but only the prefix tokens ask, and only they go on through the MLP. That is its short form.
 """
 
 import math
@@ -28,12 +30,15 @@ if TYPE_CHECKING:
 PATCHES = 16
 """Patch tokens the form is looked for with: a block that minds fewer than its grid has is of another form."""
 
+Extra = tuple[tuple[Any, ...], dict[str, Any]]
+"""What a block is given besides its tokens: by place, and by name."""
+
 EXACT = 1e-6
 """How far the form may lie from the block in float64: some models take their softmax in float32 whatever comes."""
 
 
-class LastBlock(nn.Module):
-    """A pre-norm block that gives the first tokens only.
+class BlockForm(nn.Module):
+    """A pre-norm block, or one that gives the first tokens only.
 
     It is a module because `torch.compile` takes the sizes of a module's weights for constants.
 
@@ -42,10 +47,10 @@ class LastBlock(nn.Module):
         key: Tokens to their key vectors.
         parts: All the other pieces.
         heads: The number of heads.
-        prefix: How many tokens are wanted.
+        prefix: How many tokens are wanted; all by default.
     """
 
-    def __init__(self, query: Affine, key: Affine, parts: BlockParts, heads: int, prefix: int) -> None:
+    def __init__(self, query: Affine, key: Affine, parts: BlockParts, heads: int, prefix: int | None) -> None:
         super().__init__()
         self.heads, self.prefix = heads, prefix
         self.norm1, self.norm2 = map(_norm, (parts.norm1, parts.norm2))
@@ -57,7 +62,7 @@ class LastBlock(nn.Module):
         self.scale2: nn.Parameter | None = _frozen(parts.scale2)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, T, D) tokens that enter -> (B, prefix, D) tokens that leave."""
+        """(B, T, D) tokens that enter -> (B, prefix or T, D) tokens that leave."""
         normed = self.norm1(x)
         vectors = self.query(normed[:, : self.prefix]), self.key(normed), self.value(normed)
         query, key, value = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in vectors)
@@ -73,25 +78,36 @@ class LastBlock(nn.Module):
         return gated
 
 
-def stamp_of(block: nn.Module, layout: Layout) -> tuple[object, ...] | None:
-    """What the short form of a last block rests on: it is found anew when this changes.
+def stamp_of(block: nn.Module, extras: Extra, prefix: int) -> tuple[object, ...] | None:
+    """What the form of a block rests on: it is found anew when this changes.
 
     None where the block has to run itself: it is given more than its tokens (a mask, a bias, a rotary embedding),
     somebody watches it, or has covered a part of it.
+
+    Args:
+        block: The block.
+        extras: What it is given besides its tokens.
+        prefix: How many prefix tokens there are.
     """
-    args, kwargs = layout.extras[-1]
-    extras = *args, *kwargs.values()
-    if not all(extra is None or isinstance(extra, bool) for extra in extras):
+    args, kwargs = extras
+    given = *args, *kwargs.values()
+    if not all(extra is None or isinstance(extra, bool) for extra in given):
         return None
     if _has_any_global_hook() or any(isinstance(mode, Tap) for mode in _get_current_function_mode_stack()):
         return None
-    modules = list(block.modules())
-    if any(map(_watched, modules)):
-        return None
-    weights = [weight for module in modules for weight in module._parameters.values() if weight is not None]
-    # The modules themselves, not their ids, which another may take when they are gone.
-    changes = ((w.data_ptr(), w.dtype, 0 if w.is_inference() else w._version) for w in weights)
-    return layout.prefix, *extras, *modules, *changes
+    stamp: list[object] = [prefix, *given]
+    modules = [block]
+    for module in modules:  # it grows as it is walked: `block.modules()` takes three times as long
+        if _watched(module):
+            return None
+        stamp.append(module)  # itself, not its id, which another may take when it is gone
+        stamp += [(w.data_ptr(), w.dtype, _version(w)) for w in module._parameters.values() if w is not None]
+        modules += [child for child in module._modules.values() if child is not None]
+    return tuple(stamp)
+
+
+def _version(weight: Tensor) -> int:
+    return 0 if weight.is_inference() else weight._version
 
 
 def _watched(module: nn.Module) -> bool:
@@ -104,7 +120,7 @@ def _watched(module: nn.Module) -> bool:
     )
 
 
-def find(view: "View", layout: Layout, width: int) -> LastBlock | None:
+def find_short(view: "View", layout: Layout, width: int) -> BlockForm | None:
     """The short form of a view's last block; None where it has none, or the head does not do with the prefix tokens.
 
     Args:
@@ -114,7 +130,7 @@ def find(view: "View", layout: Layout, width: int) -> LastBlock | None:
     """
     assert view.blocks is not None
     block, (args, kwargs) = view.blocks.modules[-1], layout.extras[-1]
-    tokens = torch.randn(2, layout.tokens, width, generator=torch.Generator().manual_seed(0), device="cpu")
+    tokens = _tokens(layout.tokens, width)
     try:
         with torch.no_grad(), torch.autocast(view.device.type, enabled=False):
             last = _read(block, tokens[:, : layout.prefix + PATCHES].double(), layout.prefix, args, kwargs)
@@ -133,8 +149,33 @@ def find(view: "View", layout: Layout, width: int) -> LastBlock | None:
     return last if difference > 0 and float((short - whole).norm()) <= tolerance * difference else None
 
 
-def _read(block: nn.Module, x: Tensor, prefix: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LastBlock | None:
-    """The short form of a block, checked on (B, T, D) float64 tokens before it is given the block's own weights."""
+def find_form(block: nn.Module, extras: Extra, prefix: int, width: int) -> BlockForm | None:
+    """The form of one block that gives all its tokens; None where it has none.
+
+    Args:
+        block: The block.
+        extras: What it is given besides its tokens.
+        prefix: How many prefix tokens there are.
+        width: The channels of a token.
+    """
+    try:
+        with torch.no_grad():
+            return _read(block, _tokens(prefix + PATCHES, width).double(), None, *extras)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception:  # whatever a block of another form minds: itself, it runs
+        return None
+
+
+def _tokens(count: int, width: int) -> Tensor:
+    """(2, count, width), always the same."""
+    return torch.randn(2, count, width, generator=torch.Generator().manual_seed(0), device="cpu")
+
+
+def _read(
+    block: nn.Module, x: Tensor, prefix: int | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> BlockForm | None:
+    """The form of a block, checked on (B, T, D) float64 tokens before it is given the block's own weights."""
     copies = {
         name: weight.detach().to("cpu", torch.float64, copy=True).contiguous()
         for name, weight in block.named_parameters()
@@ -150,7 +191,7 @@ def _read(block: nn.Module, x: Tensor, prefix: int, args: tuple[Any, ...], kwarg
         if parts is None or found is None:
             return None
         query, key, heads = found
-        last = LastBlock(query, key, parts, heads, prefix)
+        last = BlockForm(query, key, parts, heads, prefix)
         branch, again = (out - x)[:, :prefix], last(x) - x[:, :prefix]
     return last if _near(again, branch) and _own(last, block, copies) else None
 
@@ -169,7 +210,7 @@ def _query_key(calls: list[Call], x: Tensor, parts: BlockParts) -> tuple[Affine,
     return None
 
 
-def _own(last: LastBlock, block: nn.Module, copies: Mapping[str, Tensor]) -> bool:
+def _own(last: BlockForm, block: nn.Module, copies: Mapping[str, Tensor]) -> bool:
     """Put the block's own weights where their copies are; whether the form is made of them all, and of nothing else."""
     own = dict(block.named_parameters())
     names = {copy.untyped_storage().data_ptr(): name for name, copy in copies.items()}

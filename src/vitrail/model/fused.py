@@ -1,0 +1,63 @@
+"""Blocks computed on a GPU by fewer, faster kernels than the model's own: `pairblock` in float32, else `halfblock`."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitrail.model.blockform import BlockForm
+from vitrail.model.halfblock import HalfBlock
+from vitrail.model.pairblock import PairBlock
+from vitrail.model.trace import Precision
+
+Fused = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor | None]]
+"""A block, to be run under `at`: tokens, and what is still to be added to them -> likewise. So the next norm can do the
+sum on its way."""
+
+NEAR: dict[Precision, float] = {"fp32": 1e-5, "fp16": 1e-2, "bf16": 5e-2}
+"""The precisions there are kernels for; how far a block may lie from itself in float32, as a share of what it adds."""
+
+_DTYPES: dict[Precision, torch.dtype] = {"fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+@cache
+def can_fuse(device: torch.device) -> bool:
+    """Whether a device has the tensor cores, and Triton is there for it."""
+    if device.type != "cuda" or torch.version.hip is not None or torch.cuda.get_device_capability(device) < (8, 0):
+        return False
+    try:
+        import triton  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def find_fused(form: BlockForm, precision: Precision, x: Tensor) -> Fused | None:
+    """A block by our kernels, if it gives the block's own answer to (B, T, D) tokens; None where it does not."""
+    x = x.float()
+    try:
+        with torch.no_grad(), at(x.device):
+            found: Any = PairBlock(form) if precision == "fp32" else HalfBlock(form, _DTYPES[precision])
+            given, expected = settled(*found(x, None)), form(x)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception:  # a GPU too small for the kernels, weights beyond all range: the block runs itself
+        return None
+    added = expected - x[:, : expected.shape[1]]
+    return found if float((given - expected).norm()) <= NEAR[precision] * float(added.norm()) else None
+
+
+@contextmanager
+def at(device: torch.device) -> Iterator[None]:
+    """Where fused blocks run: on their own device, with every type as it is."""
+    there = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+    with there, torch.autocast(device.type, enabled=False):
+        yield
+
+
+def settled(tokens: Tensor, branch: Tensor | None) -> Tensor:
+    """Tokens with what was still to be added to them."""
+    return tokens if branch is None else tokens + branch

@@ -1,0 +1,179 @@
+"""A block in float32 on half-precision tensor cores: every factor of a product as a pair of halves.
+
+A float32 matrix is kept as two float16 ones, its upper and lower halves, and a product takes three of theirs (see
+`fusedkernels`): its errors are no larger than those of a float32 sum, and it takes less than half of the time.
+
+float16 has few magnitudes, but what runs through a pre-norm block is bounded by its weights: a normalised vector has a
+known length, an attended value is a mean of values, an activation is no larger than what it is given. So every tensor
+has its own power of two, nothing can overflow, and nothing small is lost.
+"""
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitrail.model.blockform import BlockForm
+
+if TYPE_CHECKING:
+    from vitrail.model.fusedkernels import Halves
+
+TOP = 2.0**15
+"""What a tensor's largest possible value is scaled to, at most; float16 ends at twice that."""
+
+Weights = tuple[Tensor, Tensor]
+"""Weight and bias in float64."""
+
+
+class PairBlock:
+    """A block computed in pairs of halves; it keeps what it needs of the weights, as they are now.
+
+    Args:
+        form: A block of float32 weights.
+
+    Raises:
+        ValueError: Its weights are not numbers.
+    """
+
+    def __init__(self, form: BlockForm) -> None:
+        self.heads, self.prefix = form.heads, form.prefix
+        self.norm1, self.norm2 = _Norm(form.norm1), _Norm(form.norm2)
+        joint = joined(form)
+        self.qkv = _Linear(joint, self.norm1.scale)
+        # One scale for all three, so that one product gives them.
+        self.qkv_scale = power(largest(form.norm1, joint))
+        self.output = _Linear(wide(form.output, form.scale1), self.qkv_scale)
+        self.fc1 = _Linear(wide(form.fc1), self.norm2.scale)
+        self.gate = None if form.gate is None else _Linear(wide(form.gate), self.norm2.scale)
+        self.activation = form.activation
+        self.fused = self.gate is None and _is_gelu(form.activation)
+        self.hidden_scale = power(largest_hidden(form))
+        self.fc2 = _Linear(wide(form.fc2, form.scale2), self.hidden_scale)
+
+    def __call__(self, x: Tensor, branch: Tensor | None) -> tuple[Tensor, None]:
+        """(B, T, D) tokens that enter, what is still to be added -> (B, prefix or T, D) float32 tokens that leave."""
+        from vitrail.model import fusedkernels  # Triton is loaded when it is first needed
+
+        images, tokens, width = x.shape
+        queries = min(self.prefix or tokens, tokens)
+        x = (x if branch is None else x + branch).float().contiguous()
+        rows = x.view(-1, width)
+        qkv = self.qkv(self.norm1(rows), scale=self.qkv_scale)
+        mixed = fusedkernels.attention(qkv, tokens, self.heads, queries, self.qkv_scale**-2)
+        del qkv
+        asked = rows if queries == tokens else x[:, :queries].contiguous().view(-1, width)
+        a = self.output(mixed, residual=asked)
+        left: Tensor = self.fc2(self._hidden(self.norm2(a)), residual=a)
+        return left.view(images, queries, width), None
+
+    def _hidden(self, normed: "Halves") -> "Halves":
+        """The MLP's hidden vectors behind their activation."""
+        if self.fused:
+            found: Halves = self.fc1(normed, gelu=True, scale=self.hidden_scale)
+            return found
+        if self.gate is None:
+            return halves(self.activation(self.fc1(normed)) * self.hidden_scale)
+        return halves(self.fc1(normed) * self.activation(self.gate(normed)) * self.hidden_scale)
+
+
+class _Norm:
+    """A LayerNorm whose results are scaled, and given in halves."""
+
+    def __init__(self, norm: nn.LayerNorm) -> None:
+        weight, bias = weights_of(norm)
+        self.scale = power(largest_normed(norm))
+        self.weight, self.bias, self.eps = single(weight * self.scale), single(bias * self.scale), norm.eps
+
+    def __call__(self, x: Tensor) -> "Halves":
+        from vitrail.model import fusedkernels
+
+        return fusedkernels.norm(x, self.weight, self.bias, self.eps)[1]
+
+
+class _Linear:
+    """A linear layer whose weights are kept in halves.
+
+    Args:
+        weights: The layer's.
+        scale: What its inputs are scaled by.
+    """
+
+    def __init__(self, weights: Weights, scale: float) -> None:
+        weight, bias = weights
+        own = power(float(weight.abs().max()))
+        self.weight, self.bias, self.unscale = halves(single(weight * own)), single(bias), 1 / (scale * own)
+
+    def __call__(self, x: "Halves", **options: Any) -> Any:
+        from vitrail.model import fusedkernels
+
+        return fusedkernels.linear(x, self.weight, self.bias, self.unscale, **options)
+
+
+def halves(x: Tensor) -> "Halves":
+    """A float32 tensor's upper and lower halves."""
+    upper = x.half()
+    return upper, (x - upper.float()).half()
+
+
+def power(most: float) -> float:
+    """The power of two that brings a magnitude below `TOP`, or as near as float32 has numbers for."""
+    if not math.isfinite(most):
+        raise ValueError(f"weights that allow for {most}")
+    return 2.0 ** max(-60, min(60, math.floor(math.log2(TOP / most)))) if most > 0 else 1.0
+
+
+def largest_normed(norm: nn.LayerNorm) -> float:
+    """The largest magnitude that a norm can give, whatever tokens come."""
+    weight, bias = weights_of(norm)
+    return float((weight.abs() * math.sqrt(len(weight)) + bias.abs()).max())
+
+
+def largest(norm: nn.LayerNorm, weights: Weights) -> float:
+    """The largest magnitude that a linear layer behind a norm can give, whatever tokens come."""
+    (scale, shift), (weight, bias) = weights_of(norm), weights
+    lengths = (weight * scale).norm(dim=1) * math.sqrt(len(scale))
+    return float((lengths + (weight @ shift + bias).abs()).max())
+
+
+def largest_hidden(form: BlockForm) -> float:
+    """The largest magnitude of the MLP's hidden vectors behind their activation."""
+    most = largest(form.norm2, wide(form.fc1))
+    return most if form.gate is None else most * largest(form.norm2, wide(form.gate))
+
+
+def weights_of(norm: nn.LayerNorm) -> Weights:
+    """A norm's weight and bias; ones and zeros where it has none."""
+    plain = torch.ones(norm.normalized_shape, dtype=torch.float64, device=next(iter(norm.parameters())).device)
+    weight = plain if norm.weight is None else norm.weight.detach().double()
+    return weight, torch.zeros_like(plain) if norm.bias is None else norm.bias.detach().double()
+
+
+def wide(linear: nn.Linear, scale: Tensor | None = None) -> Weights:
+    """A layer's weight and bias, zeros where it has none, with a LayerScale in them."""
+    weight = linear.weight.detach().double()
+    bias = weight.new_zeros(len(weight)) if linear.bias is None else linear.bias.detach().double()
+    return (weight, bias) if scale is None else (weight * scale.double()[:, None], bias * scale.double())
+
+
+def joined(form: BlockForm) -> Weights:
+    """Queries, keys and values as one layer."""
+    weights, biases = zip(*map(wide, (form.query, form.key, form.value)))
+    return torch.cat(weights), torch.cat(biases)
+
+
+def single(x: Tensor) -> Tensor:
+    """In float32."""
+    return x.detach().float().contiguous()
+
+
+def _is_gelu(activation: object) -> bool:
+    """Whether an activation is the exact GELU."""
+    return (
+        isinstance(activation, partial)
+        and activation.func is F.gelu
+        and activation.keywords.get("approximate", "none") == "none"
+        and not activation.args
+    )
