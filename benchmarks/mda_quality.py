@@ -1,4 +1,4 @@
-"""Is the paper's MDA, vitrail's default, as good as what its authors' code does, and does bf16 cost quality?
+"""Is the paper's MDA, vitrail's default, as good as what its authors' code does, and does half precision cost quality?
 
     python benchmarks/mda_quality.py --checkpoint deit_tiny.safetensors --images DIR [--count 40]
 
@@ -70,6 +70,7 @@ def main() -> None:
     for one, other in (
         ("mda, fp32", "mda(compat=authors), fp32"),
         ("mda, bf16", "mda, fp32"),
+        ("mda, fp16", "mda, fp32"),
         ("mda, tf32", "mda, fp32"),
     ):
         for up, down in (METRICS[:2], METRICS[2:]):
