@@ -9,23 +9,28 @@ has its own power of two, nothing can overflow, and nothing small is lost.
 """
 
 import math
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.model.blockform import BlockForm
+from vitrail.model.blockweights import (
+    Weights,
+    is_gelu,
+    joined,
+    largest,
+    largest_hidden,
+    largest_normed,
+    single,
+    weights_of,
+    wide,
+)
 
 if TYPE_CHECKING:
     from vitrail.model.fusedkernels import Halves
 
 TOP = 2.0**15
 """What a tensor's largest possible value is scaled to, at most; float16 ends at twice that."""
-
-Weights = tuple[Tensor, Tensor]
-"""Weight and bias in float64."""
 
 
 class PairBlock:
@@ -49,7 +54,7 @@ class PairBlock:
         self.fc1 = _Linear(wide(form.fc1), self.norm2.scale)
         self.gate = None if form.gate is None else _Linear(wide(form.gate), self.norm2.scale)
         self.activation = form.activation
-        self.fused = self.gate is None and _is_gelu(form.activation)
+        self.fused = self.gate is None and is_gelu(form.activation)
         self.hidden_scale = power(largest_hidden(form))
         self.fc2 = _Linear(wide(form.fc2, form.scale2), self.hidden_scale)
 
@@ -123,57 +128,3 @@ def power(most: float) -> float:
     if not math.isfinite(most):
         raise ValueError(f"weights that allow for {most}")
     return 2.0 ** max(-60, min(60, math.floor(math.log2(TOP / most)))) if most > 0 else 1.0
-
-
-def largest_normed(norm: nn.LayerNorm) -> float:
-    """The largest magnitude that a norm can give, whatever tokens come."""
-    weight, bias = weights_of(norm)
-    return float((weight.abs() * math.sqrt(len(weight)) + bias.abs()).max())
-
-
-def largest(norm: nn.LayerNorm, weights: Weights) -> float:
-    """The largest magnitude that a linear layer behind a norm can give, whatever tokens come."""
-    (scale, shift), (weight, bias) = weights_of(norm), weights
-    lengths = (weight * scale).norm(dim=1) * math.sqrt(len(scale))
-    return float((lengths + (weight @ shift + bias).abs()).max())
-
-
-def largest_hidden(form: BlockForm) -> float:
-    """The largest magnitude of the MLP's hidden vectors behind their activation."""
-    most = largest(form.norm2, wide(form.fc1))
-    return most if form.gate is None else most * largest(form.norm2, wide(form.gate))
-
-
-def weights_of(norm: nn.LayerNorm) -> Weights:
-    """A norm's weight and bias; ones and zeros where it has none."""
-    plain = torch.ones(norm.normalized_shape, dtype=torch.float64, device=next(iter(norm.parameters())).device)
-    weight = plain if norm.weight is None else norm.weight.detach().double()
-    return weight, torch.zeros_like(plain) if norm.bias is None else norm.bias.detach().double()
-
-
-def wide(linear: nn.Linear, scale: Tensor | None = None) -> Weights:
-    """A layer's weight and bias, zeros where it has none, with a LayerScale in them."""
-    weight = linear.weight.detach().double()
-    bias = weight.new_zeros(len(weight)) if linear.bias is None else linear.bias.detach().double()
-    return (weight, bias) if scale is None else (weight * scale.double()[:, None], bias * scale.double())
-
-
-def joined(form: BlockForm) -> Weights:
-    """Queries, keys and values as one layer."""
-    weights, biases = zip(*map(wide, (form.query, form.key, form.value)))
-    return torch.cat(weights), torch.cat(biases)
-
-
-def single(x: Tensor) -> Tensor:
-    """In float32."""
-    return x.detach().float().contiguous()
-
-
-def _is_gelu(activation: object) -> bool:
-    """Whether an activation is the exact GELU."""
-    return (
-        isinstance(activation, partial)
-        and activation.func is F.gelu
-        and activation.keywords.get("approximate", "none") == "none"
-        and not activation.args
-    )
