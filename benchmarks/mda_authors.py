@@ -1,5 +1,12 @@
-"""Runs the MDA, MAS and TIS authors' own code from checkouts, to time it and to compare maps with ours."""
+"""Runs the MDA, MAS and TIS authors' own code from checkouts: other benchmarks time it, this one compares MDA's maps.
 
+    python benchmarks/mda_authors.py --checkouts DIR --checkpoint deit_tiny.safetensors --images DIR [--count 6]
+
+Their code runs as it is, beside ours with the pixels of a patch in numpy's default order, which differs by machine.
+With --stable both have them in a certain order, as ``mda(compat=authors)`` has.
+"""
+
+import argparse
 import importlib
 import statistics
 import sys
@@ -12,6 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+import vitrail
+from vitrail.method import mda_authors
 
 MDA = "MDA-Metric-Driven-Attributions-for-ViT"
 TIS = "Transformer_Input_Sampling"
@@ -150,3 +160,39 @@ def authors_tis(checkouts: Path, model: Any, images: Tensor) -> float:
             torch.cuda.synchronize()
         times.append(time.perf_counter() - start)
     return statistics.median(times[1:])
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name in ("--checkouts", "--checkpoint", "--images"):
+        options.add_argument(name, type=Path, required=True)
+    options.add_argument("--count", type=int, default=6)
+    options.add_argument("--patches", type=int, default=196)
+    options.add_argument("--stable", action="store_true")
+    options.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    given = options.parse_args()
+    code = mda_code(given.checkouts)
+    model = mda_model(code[3], given.checkpoint, torch.device(given.device))
+    view = vitrail.load("timm/deit_tiny_patch16_224", given.checkpoint, device=given.device)
+    mda_authors.STABLE = given.stable
+    print("Largest differences of the maps, over their largest values:")
+    print("| image | order | sparse | dense |\n|---|---|---|---|")
+    for path in sorted(given.images.iterdir())[: given.count]:
+        image = view.preprocess.batch([path]).to(given.device)
+        try:
+            theirs = run_mda(code, model, image, given.patches, given.stable)
+        except IndexError:  # where insertion never gets to its end
+            print(f"| {path.name} | their code gives up | | |", flush=True)
+            continue
+        spec = f"mda(cells={round(given.patches**0.5)}, compat=authors)"
+        found = vitrail.explain(view, image, spec, progress=False).extras
+        order = "equal" if found["order"][0].tolist() == theirs.order.tolist() else "not equal"
+        sparse, dense = (
+            np.abs(found[name].flatten().numpy() - values).max() / values.max()
+            for name, values in (("sparse", theirs.sparse), ("dense", theirs.dense))
+        )
+        print(f"| {path.name} | {order} | {sparse:.0e} | {dense:.0e} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -3,7 +3,8 @@
     python benchmarks/responses.py --checkpoint deit_tiny.safetensors --images DIR [--checkouts DIR] [--batch 32]
     python benchmarks/responses.py --model timm/vit_base_patch16_224 [--batch 32]
 
-The roofline is the model's best plain forward throughput at that token count and precision, in the same run. The checkouts, made by whoever runs this, are MDA-Metric-Driven-Attributions-for-ViT (with its MAS code) and
+The roofline is the model's best plain forward throughput at that token count and precision, in the same run. The
+checkouts, made by whoever runs this, are MDA-Metric-Driven-Attributions-for-ViT (with its MAS code) and
 Transformer_Input_Sampling; theirs take one image at a time. Without --checkpoint the weights are random: the number
 of passes does not depend on them, in MDA neither on where insertion stops. Every precision has a process of its own.
 """

@@ -23,6 +23,10 @@ MOST_TRIED = 28
 RAW_STOP = 0.9
 """Insertion also stops where the probability itself, not its share of the clean one, reaches this."""
 
+STABLE = True
+"""Whether pixels of a patch have a certain order. Their code leaves it to numpy's default routine, which differs by
+machine; without this switch ours does too, to be compared with theirs on one machine."""
+
 
 def steps_of(size: tuple[int, int]) -> int:
     """The steps of the second pass: as many pixels at a time as the image is high."""
@@ -85,8 +89,11 @@ def early_steps(curve: Array, rising: bool) -> Array:
 
 
 def _pixel_ranks(patch_ranks: Tensor) -> Tensor:
-    """(B, H W) the place of every pixel; within a patch the last pixel comes first."""
-    return ranks_of(patch_ranks.shape[1] - 1 - patch_ranks.flip(1).argsort(dim=1, stable=True))
+    """(B, H W) the place of every pixel; within a patch the last pixel comes first, or as numpy happens to have it."""
+    if STABLE:
+        return ranks_of(patch_ranks.shape[1] - 1 - patch_ranks.flip(1).argsort(dim=1, stable=True))
+    order = np.flip(np.argsort(-patch_ranks.cpu().numpy().astype(np.float32), axis=1), axis=1)
+    return ranks_of(torch.from_numpy(order.copy()).to(patch_ranks.device))
 
 
 def _curves(view: "View", batch: "Batch", fills: list[Tensor], ranks: Tensor) -> list[NDArray[np.float64]]:

@@ -79,10 +79,15 @@ class Responder:
 
 
 def room(canvas: Canvas) -> int:
-    """How many copies to push through together: a guess that running out of memory corrects."""
+    """How many copies to push through together: a guess that running out of memory corrects.
+
+    A power of two: with a little more or less memory free, the next call's parts are as large again, and find the
+    memory and the kernels of this one's.
+    """
     device = canvas.view.device
     if device.type != "cuda":
         return MOST_ON_CPU
     free = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     size = torch.finfo(canvas.view.dtype).bits // 8
-    return int(max(16, min(MOST_ON_GPU, free // 4 // (LIVE * size * canvas.weight))))
+    fitting = max(16, min(MOST_ON_GPU, free // 4 // (LIVE * size * canvas.weight)))
+    return 1 << (int(fitting).bit_length() - 1)
