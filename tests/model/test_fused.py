@@ -224,3 +224,25 @@ def test_weights_that_are_not_numbers_run_themselves():
     view.blocks.modules[1].mlp.fc1.bias[0] = float("nan")
     view.answer(view.embed(pictures(1, view.size).to(ON)), view.layout(view.size))
     assert [block is not None for _, block in view._fused.values()] == [True, False]
+
+
+class Minding(nn.Module):
+    """A block that does more when it is given more than a few tokens."""
+
+    def __init__(self, block: nn.Module) -> None:
+        super().__init__()
+        self.block = block
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.block(x) if x.shape[1] <= 17 else self.block(x) + x.mean(1, keepdim=True)
+
+
+def test_a_block_that_minds_how_many_tokens_there_are_runs_itself():
+    view = built("vit_tiny_patch16_224", img_size=96)
+    view.model.blocks = nn.Sequential(*map(Minding, view.model.blocks))
+    view = load(view.model, device=str(ON))
+    layout, tokens = view.layout(view.size), view.embed(pictures(2, view.size).to(ON))
+    found = view.answer(tokens, layout)
+    assert [block is not None for _, block in view._fused.values()] == [False, False]
+    view.fused = False
+    assert near(found, view.answer(tokens, layout), 1e-5)

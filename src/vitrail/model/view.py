@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -253,7 +253,9 @@ class View(Still):
         key = (i, short is None, self.precision)
         if self._fused.get(key, (None,))[0] != stamp:
             form = short or blockform.find_form(block, extras, layout.prefix, tokens.shape[-1])
-            self._fused[key] = (stamp, None if form is None else fused.find_fused(form, self.precision, tokens[:2]))
+            own = short or partial(chain, blocks=[block], extras=[extras])
+            found = None if form is None else fused.find_fused(form, self.precision, tokens[:2], own)
+            self._fused[key] = (stamp, found)
         return self._fused[key][1]
 
     def layout(self, size: tuple[int, int]) -> Layout:
