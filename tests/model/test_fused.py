@@ -13,7 +13,8 @@ import small
 from homemade import near
 from vitrail.model import Tap, View, blockform, fused, load
 from vitrail.model.pairblock import PairBlock, halves
-from zoo import pictures
+from vitrail.model.patchwise import Patchwise
+from zoo import pictures, view_of
 
 kernels = pytest.importorskip("vitrail.model.fusedkernels", reason="the kernels are written in Triton")
 
@@ -157,6 +158,38 @@ def test_no_magnitude_overflows_or_is_lost(magnitude):
     exact = block.double()(x.double())
     assert found.isfinite().all()
     assert off(found, exact) <= max(3 * off(expected, exact), 1e-6)
+
+
+@pytest.mark.parametrize("name", ["deit_tiny_distilled", "hf_vit", "torchvision_vit_b_32", "open_clip_vit_b_32"])
+def test_patches_are_embedded_alike(name):
+    view = view_of(name)
+    images = pictures(2, view.size)
+    found = view.embed(images)
+    view.fused = False
+    expected = view.embed(images)
+    view.fused = True
+    assert found.shape == expected.shape
+    assert near(found, expected, 1e-5)
+    with view.using("bf16"):
+        assert near(view.embed(images).float(), expected, 2e-2)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"stride": 8, "padding": 1},
+        {"stride": 8, "dilation": 2},
+        {"stride": 4},
+        {"stride": 8, "groups": 3},
+        {"stride": 7},
+    ],
+)
+def test_other_convolutions_are_as_they_were(options):
+    layer = nn.Conv2d(3, 6, 8, **options)
+    images = drawn(2, 3, 28, 28).cpu()
+    expected = layer(images)
+    with Patchwise():
+        assert torch.equal(layer(images), expected)
 
 
 # ------------------------------------------------------------------------------------------------------- when

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import cache, partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from vitrail.model.blockparts import BlockParts, find_parts
 from vitrail.model.fused import Fused
 from vitrail.model.inputs import Preprocess
 from vitrail.model.inspection import taking
+from vitrail.model.patchwise import Patchwise
 from vitrail.model.rules import TRUE, Rule
 from vitrail.model.still import Still
 from vitrail.model.tap import tapped
@@ -172,7 +174,9 @@ class View(Still):
             entered.append(tokens)
             return tokens
 
-        with self.still(), taking(self, images.shape[2:]), anatomy.bypassed(self._need_blocks(), entering):
+        patchwise = Patchwise() if self._fuses() else nullcontext()
+        bypassed = anatomy.bypassed(self._need_blocks(), entering)
+        with self.still(), taking(self, images.shape[2:]), bypassed, patchwise:
             self.model(images.to(self.device, self.dtype))
         return entered[0]
 
