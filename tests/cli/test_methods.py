@@ -69,3 +69,27 @@ def test_a_pattern_without_a_match(capsys: Capture) -> None:
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err == "vitrail: no method matches 'nothing*'; see all with: vitrail methods\n"
+
+
+@pytest.mark.parametrize("command", ["methods", "metrics", "protocols"])
+def test_a_narrow_window_has_the_columns_that_fit(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.main([command]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= 80 for line in lines[:-1])
+    assert lines[-1].startswith("Not shown, for want of width: ")
+    left_out = lines[-1].split(": ")[1].split(".")[0].split(", ")
+    monkeypatch.setenv("COLUMNS", "250")
+    assert cli.main([command]) == 0
+    wide = capsys.readouterr().out
+    assert "Not shown" not in wide
+    assert all(heading in wide.splitlines()[1] and heading not in lines[1] for heading in left_out)
+
+
+def test_one_alone_is_told_in_full(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.main(["methods", "mda"]) == 0
+    said = capsys.readouterr().out
+    assert all(word in said for word in ("family", "parameters", "gamma=0.0", "compat=none"))

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import tyro
 
+from vitrail.cli.listing import show
 from vitrail.errors import InputError
 
 
@@ -28,13 +29,8 @@ class Methods:
             return
         if not found:
             raise InputError(f"no method matches {self.pattern!r}; see all with: vitrail methods")
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table()
-        for heading in ("method", "family", "paper", "needs", "cost", "parameters"):
-            table.add_column(heading, overflow="fold", no_wrap=heading == "method")
+        rows = []
         for one in sorted(found, key=lambda one: (one["family"], one["id"])):
             parameters = ", ".join(f"{key}={value}" for key, value in one["params"].items())
-            table.add_row(one["id"], one["family"], one["paper"], ", ".join(one["needs"]), one["cost"], parameters)
-        Console().print(table)
+            rows.append((one["id"], one["family"], one["cost"], one["paper"], ", ".join(one["needs"]), parameters))
+        show(("method", "family", "cost", "paper", "needs", "parameters"), rows)

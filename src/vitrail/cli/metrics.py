@@ -6,6 +6,7 @@ from typing import Annotated
 
 import tyro
 
+from vitrail.cli.listing import show
 from vitrail.errors import InputError
 
 
@@ -28,15 +29,10 @@ class Metrics:
             return
         if not found:
             raise InputError(f"no metric matches {self.pattern!r}; see all with: vitrail metrics")
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table()
-        for heading in ("metric", "family", "better", "needs", "presets", "paper", "parameters"):
-            table.add_column(heading, overflow="fold", no_wrap=heading == "metric")
+        rows = []
         for one in sorted(found, key=lambda one: (one["family"], one["id"])):
             parameters = ", ".join(f"{key}={value}" for key, value in one["params"].items())
             better = "higher" if one["higher_is_better"] else "lower"
             lists = (", ".join(one[key]) for key in ("needs", "presets"))
-            table.add_row(one["id"], one["family"], better, *lists, one["paper"], parameters)
-        Console().print(table)
+            rows.append((one["id"], one["family"], better, *lists, one["paper"], parameters))
+        show(("metric", "family", "better", "needs", "presets", "paper", "parameters"), rows)

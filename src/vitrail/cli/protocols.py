@@ -6,6 +6,7 @@ from typing import Annotated
 
 import tyro
 
+from vitrail.cli.listing import show
 from vitrail.errors import InputError
 
 
@@ -28,15 +29,10 @@ class Protocols:
             return
         if not found:
             raise InputError(f"no protocol matches {self.pattern!r}; see all with: vitrail protocols")
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table()
-        for heading in ("protocol", "title", "paper", "parts", "models", "methods", "columns"):
-            table.add_column(heading, overflow="fold", no_wrap=heading == "protocol")
+        rows = []
         for one in found:
             models, counts = ((part.model for part in one.parts), (str(len(part.labels)) for part in one.parts))
             columns = (column.name for part in one.parts for column in part.columns)
             lists = (", ".join(dict.fromkeys(every)) for every in (models, counts, columns))
-            table.add_row(one.name, one.title, one.paper, ", ".join(part.name for part in one.parts), *lists)
-        Console().print(table)
+            rows.append((one.name, one.title, one.paper, ", ".join(part.name for part in one.parts), *lists))
+        show(("protocol", "title", "paper", "parts", "models", "methods", "columns"), rows)
