@@ -252,6 +252,19 @@ def test_a_mask_is_heeded():
     assert not near(found, view.answer(tokens, layout), 1e-5)
 
 
+@pytest.mark.parametrize(
+    ("name", "options"), [("eva02_tiny_patch14_224", {"img_size": 56}), ("vit_tiny_patch16_224", {"qk_norm": True})]
+)
+def test_blocks_of_another_form_are_left_to_the_model(name, options):
+    view = built(name, **options)
+    images, runs = pictures(2, view.size).to(ON), []
+    first = view.logits(images)
+    view.model.register_forward_hook(lambda _, given, __: runs.append(len(given[0])))
+    second = view.logits(images)
+    assert runs == [2], "the model answers itself, in one pass"
+    assert near(first, second, 1e-5)
+
+
 def test_weights_that_are_not_numbers_run_themselves():
     view = built("vit_tiny_patch16_224")
     view.blocks.modules[1].mlp.fc1.bias[0] = float("nan")

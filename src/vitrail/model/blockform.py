@@ -78,6 +78,12 @@ class BlockForm(nn.Module):
         return gated
 
 
+def takes_tokens_alone(extras: Extra) -> bool:
+    """Whether a block is given nothing that counts besides its tokens."""
+    args, kwargs = extras
+    return all(extra is None or isinstance(extra, bool) for extra in (*args, *kwargs.values()))
+
+
 def stamp_of(block: nn.Module, extras: Extra, prefix: int) -> tuple[object, ...] | None:
     """What the form of a block rests on: it is found anew when this changes.
 
@@ -89,13 +95,12 @@ def stamp_of(block: nn.Module, extras: Extra, prefix: int) -> tuple[object, ...]
         extras: What it is given besides its tokens.
         prefix: How many prefix tokens there are.
     """
-    args, kwargs = extras
-    given = *args, *kwargs.values()
-    if not all(extra is None or isinstance(extra, bool) for extra in given):
+    if not takes_tokens_alone(extras):
         return None
     if _has_any_global_hook() or any(isinstance(mode, Tap) for mode in _get_current_function_mode_stack()):
         return None
-    stamp: list[object] = [prefix, *given]
+    args, kwargs = extras
+    stamp: list[object] = [prefix, *args, *kwargs.values()]
     modules = [block]
     for module in modules:  # it grows as it is walked: `block.modules()` takes three times as long
         if _watched(module):

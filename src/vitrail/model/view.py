@@ -153,7 +153,7 @@ class View(Still):
 
     def logits(self, images: Tensor) -> Tensor:
         """(B, 3, H, W) -> (B, classes): the model's own forward pass."""
-        if self.blocks is not None and (self.compiled or self._fuses()):
+        if self._fuses() or (self.compiled and self.blocks is not None):
             return self.answer(self.embed(images), self.layout((images.shape[-2], images.shape[-1])))
         with self.still(), taking(self, images.shape[2:]):
             self.meter.forwards += len(images)
@@ -230,7 +230,12 @@ class View(Still):
         """Whether blocks are computed by our kernels at the moment, see `vitrail.model.fused`."""
         foreign = self.precision == "fp32" and torch.is_autocast_enabled(self.device.type)  # the user's own autocast
         allowed = self.fused and self.precision in fused.NEAR and not foreign and not torch.is_grad_enabled()
-        return allowed and self.dtype == torch.float32 and fused.can_fuse(self.device)
+        if not allowed or self.dtype != torch.float32 or self.blocks is None or not fused.can_fuse(self.device):
+            return False
+        if not all(map(blockform.takes_tokens_alone, self.layout(self.size).extras)):
+            return False
+        tried = [found for (*_, precision), (_, found) in self._fused.items() if precision == self.precision]
+        return not tried or any(found is not None for found in tried)  # else the blocks are of another form
 
     @torch.no_grad()
     def _fused_chain(self, tokens: Tensor, layout: Layout, last: BlockForm | None) -> Tensor:
