@@ -70,7 +70,8 @@ def test_the_rise_kernel_is_a_filtered_impulse_with_zeros_outside(images: torch.
         torch.testing.assert_close(found[:, :, y, x], expected, rtol=1e-9, atol=1e-9)
 
 
-def test_adaptive_blur_stops_at_the_first_width_that_is_low_enough() -> None:
+@pytest.mark.parametrize("ahead", [False, True])
+def test_adaptive_blur_stops_at_the_first_width_that_is_low_enough(ahead: bool) -> None:
     view = zoo.view_of(VIEW)
     images = torch.randn(3, 3, 224, 224, generator=torch.Generator().manual_seed(2)) * torch.tensor(
         [0.1, 1.0, 3.0]
@@ -82,7 +83,7 @@ def test_adaptive_blur_stops_at_the_first_width_that_is_low_enough() -> None:
             [target.probability(view.logits(RiseBlur(w, float(w)).fill(view, images, target))) for w in widths]
         )
     below = float(levels[2].mean())  # some images pass at once, some later, some never
-    found, chosen = AdaptiveBlur(31, 41, below=below).search(view, images, target)
+    found, chosen = AdaptiveBlur(31, 41, below=below).search(view, images, target, ahead=ahead)
     for i in range(3):
         expected = next((w for w, p in zip(widths, levels[:, i]) if p < below), 0)
         assert chosen[i] == expected

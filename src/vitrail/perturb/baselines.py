@@ -193,8 +193,17 @@ class AdaptiveBlur(Baseline):
         blurred, _ = self.search(view, images, target)
         return blurred
 
-    def search(self, view: View, images: Tensor, target: Target) -> tuple[Tensor, Tensor]:
-        """The blurred images, and (B,) the width of each one's filter; 0 where none was wide enough."""
+    def search(self, view: View, images: Tensor, target: Target, *, ahead: bool | None = None) -> tuple[Tensor, Tensor]:
+        """The blurred images, and (B,) the width of each one's filter; 0 where none was wide enough.
+
+        Args:
+            view: The model.
+            images: (B, 3, H, W) model inputs.
+            target: What is explained about each.
+            ahead: Ask about several widths at once, also those that turn out not to be needed; by default on a GPU,
+                which would wait for us more than for the passes.
+        """
+        ahead = images.device.type == "cuda" if ahead is None else ahead
         found = torch.empty_like(images)
         widths = torch.zeros(len(images), dtype=torch.long)
         left = torch.arange(len(images), device=images.device)
@@ -212,7 +221,7 @@ class AdaptiveBlur(Baseline):
             left = left[~enough]
             if target.classes is None:
                 break
-            if images.device.type == "cuda":  # where it waits for us, not for the passes
+            if ahead:
                 together = max(1, min(2 * together, MOST_TRIED // max(1, len(left))))
         return found, widths
 
