@@ -6,20 +6,10 @@ allow for more than float16 can hold has no such form in it.
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitrail.model.blockform import BlockForm
-from vitrail.model.blockweights import (
-    Weights,
-    is_gelu,
-    joined,
-    largest,
-    largest_hidden,
-    largest_normed,
-    single,
-    weights_of,
-    wide,
-)
+from vitrail.model.blockweights import Weights, single, weights_of
 
 
 class HalfBlock:
@@ -34,17 +24,20 @@ class HalfBlock:
     """
 
     def __init__(self, form: BlockForm, dtype: torch.dtype) -> None:
-        self.heads, self.prefix, self.dtype = form.heads, form.prefix, dtype
-        self.norm1, self.norm2 = _norm(form.norm1), _norm(form.norm2)
-        joint, output, fc2 = joined(form), wide(form.output, form.scale1), wide(form.fc2, form.scale2)
-        mixed, hidden = largest(form.norm1, joint), largest_hidden(form)
-        normed = map(largest_normed, (form.norm1, form.norm2))
-        self._check(max(*normed, mixed, _passed_on(mixed, output), hidden, _passed_on(hidden, fc2)))
-        self.qkv, self.output, self.fc1, self.fc2 = map(self._half, (joint, output, wide(form.fc1), fc2))
-        self.gate = None if form.gate is None else self._half(wide(form.gate))
-        self.activation = form.activation
+        self.heads, self.prefix, self.dtype, self.activation = form.heads, form.prefix, dtype, form.activation
+        weights = weights_of(form)
+        branches = _passed_on(weights.mixed, weights.output), _passed_on(weights.hidden, weights.fc2)
+        most = max(*weights.normed, weights.mixed, weights.hidden, *branches)
+        if not most < torch.finfo(dtype).max / 2:
+            raise ValueError(f"weights that allow for {most} in {dtype}")
+        self.norm1, self.norm2 = _singles(weights.norm1), _singles(weights.norm2)
+        self.eps1, self.eps2 = form.norm1.eps, form.norm2.eps
+        self.qkv, self.output, self.fc1, self.fc2 = map(
+            self._half, (weights.qkv, weights.output, weights.fc1, weights.fc2)
+        )
+        self.gate = None if weights.gate is None else self._half(weights.gate)
         # The product's own GELU is the one by tanh, which lies within 5e-4 of the exact one: bfloat16 cannot tell.
-        self.fused = self.gate is None and is_gelu(form.activation) and dtype == torch.bfloat16
+        self.fused = weights.exact_gelu and dtype == torch.bfloat16
 
     def __call__(self, x: Tensor, branch: Tensor | None) -> tuple[Tensor, Tensor]:
         """(B, T, D) tokens that enter, what is still to be added -> (B, prefix or T, D) of both."""
@@ -54,7 +47,7 @@ class HalfBlock:
         queries = min(self.prefix or tokens, tokens)
         rows = x.float().contiguous().view(-1, width)
         added = None if branch is None else branch.contiguous().view(-1, width)
-        rows, (normed, _) = fusedkernels.norm(rows, *self.norm1, half=self.dtype, branch=added)
+        rows, (normed, _) = fusedkernels.norm(rows, *self.norm1, self.eps1, half=self.dtype, branch=added)
         qkv = F.linear(normed, *self.qkv).view(images, tokens, 3, self.heads, -1)
         query, key, value = (part.transpose(1, 2) for part in qkv.unbind(2))
         mixed = F.scaled_dot_product_attention(query[:, :, :queries], key, value).transpose(1, 2)
@@ -62,7 +55,7 @@ class HalfBlock:
         if queries < tokens:
             rows = rows.view(images, tokens, width)[:, :queries].contiguous().view(-1, width)
         attended = F.linear(mixed.reshape(-1, width), *self.output)
-        rows, (normed, _) = fusedkernels.norm(rows, *self.norm2, half=self.dtype, branch=attended)
+        rows, (normed, _) = fusedkernels.norm(rows, *self.norm2, self.eps2, half=self.dtype, branch=attended)
         left = F.linear(self._hidden(normed), *self.fc2)
         return rows.view(images, queries, width), left.view(images, queries, width)
 
@@ -76,18 +69,14 @@ class HalfBlock:
             return self.activation(hidden)
         return hidden * self.activation(F.linear(normed, *self.gate))
 
-    def _check(self, most: float) -> None:
-        if not most < torch.finfo(self.dtype).max / 2:
-            raise ValueError(f"weights that allow for {most} in {self.dtype}")
-
     def _half(self, weights: Weights) -> tuple[Tensor, Tensor]:
         weight, bias = weights
         return weight.to(self.dtype), bias.to(self.dtype)
 
 
-def _norm(norm: nn.LayerNorm) -> tuple[Tensor, Tensor, float]:
-    weight, bias = weights_of(norm)
-    return single(weight), single(bias), norm.eps
+def _singles(weights: Weights) -> tuple[Tensor, Tensor]:
+    weight, bias = weights
+    return single(weight), single(bias)
 
 
 def _passed_on(most: float, weights: Weights) -> float:

@@ -11,20 +11,10 @@ has its own power of two, nothing can overflow, and nothing small is lost.
 import math
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitrail.model.blockform import BlockForm
-from vitrail.model.blockweights import (
-    Weights,
-    is_gelu,
-    joined,
-    largest,
-    largest_hidden,
-    largest_normed,
-    single,
-    weights_of,
-    wide,
-)
+from vitrail.model.blockweights import Weights, single, weights_of
 
 if TYPE_CHECKING:
     from vitrail.model.fusedkernels import Halves
@@ -44,19 +34,16 @@ class PairBlock:
     """
 
     def __init__(self, form: BlockForm) -> None:
-        self.heads, self.prefix = form.heads, form.prefix
-        self.norm1, self.norm2 = _Norm(form.norm1), _Norm(form.norm2)
-        joint = joined(form)
-        self.qkv = _Linear(joint, self.norm1.scale)
-        # One scale for all three, so that one product gives them.
-        self.qkv_scale = power(largest(form.norm1, joint))
-        self.output = _Linear(wide(form.output, form.scale1), self.qkv_scale)
-        self.fc1 = _Linear(wide(form.fc1), self.norm2.scale)
-        self.gate = None if form.gate is None else _Linear(wide(form.gate), self.norm2.scale)
-        self.activation = form.activation
-        self.fused = self.gate is None and is_gelu(form.activation)
-        self.hidden_scale = power(largest_hidden(form))
-        self.fc2 = _Linear(wide(form.fc2, form.scale2), self.hidden_scale)
+        self.heads, self.prefix, self.activation = form.heads, form.prefix, form.activation
+        weights = weights_of(form)
+        one, two = map(power, weights.normed)
+        # One scale for queries, keys and values, so that one product gives them.
+        self.qkv_scale, self.hidden_scale = power(weights.mixed), power(weights.hidden)
+        self.norm1, self.norm2 = _Norm(weights.norm1, one, form.norm1.eps), _Norm(weights.norm2, two, form.norm2.eps)
+        self.qkv, self.output = _Linear(weights.qkv, one), _Linear(weights.output, self.qkv_scale)
+        self.fc1, self.fc2 = _Linear(weights.fc1, two), _Linear(weights.fc2, self.hidden_scale)
+        self.gate = None if weights.gate is None else _Linear(weights.gate, two)
+        self.fused = weights.exact_gelu
 
     def __call__(self, x: Tensor, branch: Tensor | None) -> tuple[Tensor, None]:
         """(B, T, D) tokens that enter, what is still to be added -> (B, prefix or T, D) float32 tokens that leave."""
@@ -87,10 +74,9 @@ class PairBlock:
 class _Norm:
     """A LayerNorm whose results are scaled, and given in halves."""
 
-    def __init__(self, norm: nn.LayerNorm) -> None:
-        weight, bias = weights_of(norm)
-        self.scale = power(largest_normed(norm))
-        self.weight, self.bias, self.eps = single(weight * self.scale), single(bias * self.scale), norm.eps
+    def __init__(self, weights: Weights, scale: float, eps: float) -> None:
+        weight, bias = weights
+        self.weight, self.bias, self.eps = single(weight * scale), single(bias * scale), eps
 
     def __call__(self, x: Tensor) -> "Halves":
         from vitrail.model import fusedkernels
