@@ -75,7 +75,7 @@ def compare(view: View, images: Tensor, repeats: int, theirs: dict[str, float], 
     layout = view.layout((images.shape[2], images.shape[3]))
     half = layout.prefix + layout.patches // 2
     fused, compiled = PRECISIONS[name]
-    with view.using(name.split(",")[0], compiled, fused):  # type: ignore[arg-type]
+    with view.using(name.split(",")[0], compiled, fused):
         rates = {n: roofline(view, tokens=n, compile_too=compile_too) for n in (layout.tokens, half)}
         for spec in (*METHODS, "insertion + deletion"):
             taken, passes = seconds(lambda: forwards(view, images, spec), view.device, repeats)  # noqa: B023
