@@ -354,7 +354,7 @@ def test_the_command_lists_them(capsys: pytest.CaptureFixture[str], monkeypatch:
 def test_rows_of_aha_join_with_an_explainer() -> None:
     without, given = protocol("aha/table1"), protocol("aha/table1", explainer="some/folder")
     assert "AHA" in without.parts[0].later
-    assert given.parts[0].methods["AHA T = 3"] == parse("aha(explainer='some/folder', refine=3)").spec
+    assert given.parts[0].methods["AHA T = 3"] == parse("aha(explainer='some/folder', refine=3, contrast=1)").spec
     assert not given.parts[0].later
     shipped, own = (protocol("aha/scenes", explainer=e).parts[0].methods["AHA"] for e in (None, "some/folder"))
     assert (shipped, own) == ("aha", parse("aha(explainer='some/folder')").spec)

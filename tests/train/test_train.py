@@ -18,7 +18,7 @@ from train_setup import ITEMS, SMALL
 from vitrail import InputError, load, scenes
 from vitrail.bench import dataset
 from vitrail.cli import main
-from vitrail.method import Explainer
+from vitrail.method import POWERS, Explainer
 from vitrail.train import CHECKPOINT, CURVE, EXPLAINER, LOG, REPORT, Learner, joined, launched, loop, train
 from vitrail.train.pictures import Draw, Pictures, centre, cut, draws
 
@@ -53,6 +53,7 @@ def test_a_folder_with_all_that_is_needed(whole: tuple[Path, dict[str, torch.Ten
     assert Image.open(out / "sheets" / "000006.png").size[0] > 200
     explainer = Explainer.from_pretrained(out / EXPLAINER)
     assert (explainer.config["steps"], explainer.config["temperature"]) == (6, 0.01)
+    assert explainer.config["contrast"] in POWERS
     assert all(torch.equal(learned[name], value) for name, value in explainer.state_dict().items())
     assert not list(out.rglob(".*")), "nothing half written"
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from vitrail.method.aha import AHA, Grid, Losses, Objective, at_once, rank_entropy
+from vitrail.method.aha import AHA, POWERS, Grid, Losses, Objective, at_once, brought, misfits, rank_entropy
 from vitrail.method.alti import ALTI
 from vitrail.method.atman import AtMan
 from vitrail.method.attention import AttIxG, GenAtt, GradRollout, RawAttention, Rollout
@@ -47,6 +47,7 @@ __all__ = [
     "MDA",
     "METHODS",
     "PAMI",
+    "POWERS",
     "RISE",
     "TIS",
     "VAR",
@@ -104,9 +105,11 @@ __all__ = [
     "XGradCAM",
     "XGradCAMPlus",
     "at_once",
+    "brought",
     "checksum",
     "describe",
     "methods",
+    "misfits",
     "parse",
     "rank_entropy",
     "register",

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from vitrail.bench import Item
 from vitrail.errors import InputError
-from vitrail.method import Explainer, Grid, Losses, at_once, rank_entropy
+from vitrail.method import POWERS, Explainer, Grid, Losses, at_once, brought, misfits, rank_entropy
 from vitrail.model import Target, View
 from vitrail.perturb import Baseline, baseline
 from vitrail.train.pictures import Draw, Pictures, centre, cut, draws
@@ -181,14 +181,28 @@ class Learner:
             images: (B, 3, H, W) inputs of the target.
             classes: (B,) the classes that the maps explain.
         """
-        grid = Grid.regular(self.view.size, CELLS)
-        counts = torch.linspace(grid.count / STEPS, grid.count, STEPS).round().long()
+        curves = self._hard(maps, images, classes)
+        return torch.stack([each.cpu().double().mean(2) for each in curves]).mean(0)
+
+    def contrast(self) -> float:
+        """The power by which held-out pictures' maps say how much of the answer there is: `Explainer.magnitudes`."""
+        grid, counts = self._judging()
         found = []
-        for fill in self.baselines:
-            references = fill.fill(self.view, images, Target(classes))
-            pair = self.training.objective.hard(self._asking(classes), images, references, maps, grid, counts)
-            found.append(torch.stack(list(pair), 1).cpu().double())
-        return torch.stack(found).mean(0)
+        for numbers in torch.arange(len(self.held)).split(16):
+            maps, images, logits = self.shown(numbers.tolist())
+            shares = torch.stack([brought(each) for each in self._hard(maps, images, logits.argmax(1))]).mean(0)
+            found.append(misfits(maps, grid, counts, shares).cpu())
+        return POWERS[int(torch.cat(found, 1).mean(1).argmin())]
+
+    def _hard(self, maps: Tensor, images: Tensor, classes: Tensor) -> list[Tensor]:
+        """(B, 2, S) for each of the three references: the curves of hard deletion and insertion."""
+        ask, fills = self._asking(classes), [fill.fill(self.view, images, Target(classes)) for fill in self.baselines]
+        return [self.training.objective.hard_curves(ask, images, fill, maps, *self._judging()) for fill in fills]
+
+    def _judging(self) -> tuple[Grid, Tensor]:
+        """The grid of the hard metrics, and how many of its regions their steps hide or show."""
+        grid = Grid.regular(self.view.size, CELLS)
+        return grid, torch.linspace(grid.count / STEPS, grid.count, STEPS).round().long()
 
     def scores(self) -> Tensor:
         """(held-out pictures, cells): the explainer's maps, pooled over the grid of the hard metrics."""

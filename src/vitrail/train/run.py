@@ -87,7 +87,8 @@ def train(
             _check(training, history, chance, number)
         if leads and (last or (number + 1) % training.sheet == 0):
             _draw(learner, out / "sheets" / f"{number + 1:06d}.png", number + 1)
-    learner.explainer.noted(steps=training.steps, temperature=training.temperatures[1])
+    contrast = learner.contrast()
+    learner.explainer.noted(steps=training.steps, temperature=training.temperatures[1], contrast=contrast)
     if leads:
         seconds = time.perf_counter() - start
         learner.explainer.save_pretrained(out / EXPLAINER)

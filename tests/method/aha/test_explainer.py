@@ -274,7 +274,7 @@ def test_inputs_are_retold_in_the_encoders_normalisation() -> None:
 def test_saved_and_loaded_it_is_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     view = small_view()
     own, images, classes = made(view), pictures(2, (64, 64)), torch.tensor([1, 5])
-    own.noted(steps=7, temperature=0.02)
+    own.noted(steps=7, temperature=0.02, contrast=1.5)
     own.save_pretrained(tmp_path / "deep" / "it")
     assert sorted(file.name for file in (tmp_path / "deep" / "it").iterdir()) == [
         "README.md",

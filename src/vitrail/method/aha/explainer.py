@@ -67,6 +67,7 @@ class Explainer(
             through half of the model.
         steps: How many steps it was trained for.
         temperature: Of the soft ranks when training ended, at which it is refined.
+        contrast: The power that makes magnitudes of what was learned as an order, see `magnitudes`.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Explainer(
         evidence: bool = False,
         steps: int = 0,
         temperature: float = 0.01,
+        contrast: float = 1.0,
     ) -> None:
         super().__init__()
         if channels < 8 or channels % 8 or embedding < 1:
@@ -110,6 +112,7 @@ class Explainer(
             "evidence": evidence,
             "steps": steps,
             "temperature": temperature,
+            "contrast": contrast,
         }
         self.decoder = Decoder(
             widths, classes=classes, channels=channels, embedding=embedding, image_branch=image_branch
@@ -184,7 +187,7 @@ class Explainer(
         return sight
 
     def forward(self, features: Sequence[Tensor], images: Tensor, classes: Tensor) -> Tensor:
-        """(B, H, W) maps between 0 and 1, larger where there is more evidence.
+        """(B, H, W) maps between 0 and 1, larger where there is more evidence: an order, see `magnitudes`.
 
         Args:
             features: What `encode` saw: `Sight.features` of these classes.
@@ -201,12 +204,26 @@ class Explainer(
         maps: Tensor = self.decoder([feature.to(like.dtype) for feature in features], images.to(like.dtype), classes)
         return maps
 
+    def magnitudes(self, maps: Tensor, contrast: float | None = None) -> Tensor:
+        """The same order, with values that say how much of the answer there is.
+
+        The objective asks for an order alone, and values are what they happen to be: a third of the highest, perhaps,
+        where nothing is to be seen. Of all powers the explainer's own is the one by which a map's highest regions hold,
+        in the mean, the share of its sum that they bring of the answer; ``vitrail train`` finds it.
+
+        Args:
+            maps: Between 0 and 1, as they were learned.
+            contrast: Another power; 1 leaves them as they are.
+        """
+        power = self.config["contrast"] if contrast is None else contrast
+        return maps if power == 1 else maps**power
+
     def explain(self, view: View, images: Tensor, classes: Tensor) -> Tensor:
         """(B, H, W) maps of (B, 3, H, W) inputs for (B,) classes, without gradients."""
         with view.still(), torch.no_grad():
             classes = classes.to(view.device)
             found: Tensor = self(self.encode(view, images).features(classes), images.to(view.device), classes)
-        return found
+        return self.magnitudes(found)
 
     def check(self, view: View, *, other_model: bool = False) -> None:
         """Refuse a model that the explainer was not trained for.
@@ -252,9 +269,9 @@ class Explainer(
 
     # ---------------------------------------------------------------------------------------------------------- to keep
 
-    def noted(self, *, steps: int, temperature: float) -> None:
-        """Note in the configuration how far it was trained."""
-        self.config |= {"steps": steps, "temperature": temperature}
+    def noted(self, *, steps: int, temperature: float, contrast: float) -> None:
+        """Note in the configuration how far it was trained, and what makes magnitudes of its maps."""
+        self.config |= {"steps": steps, "temperature": temperature, "contrast": contrast}
 
     def save_pretrained(self, save_directory: str | Path, *, half: bool = False, **options: Any) -> str | None:
         """Write the folder, whole or not at all; an explainer that is there already is replaced.

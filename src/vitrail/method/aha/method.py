@@ -40,6 +40,8 @@ class AHA(Method):
         refine: Steps on each image by itself (T in the paper, which reports 0 and 3).
         rate: The learning rate of these steps.
         other_model: Use the explainer on a model that it was not trained for.
+        contrast: The power that makes magnitudes of an order; by default the one that training found, while 1 leaves
+            maps as they were learned, which is the paper's way.
     """
 
     pixels: ClassVar[bool] = True
@@ -47,8 +49,11 @@ class AHA(Method):
     refine: int = 0
     rate: float = 3e-4
     other_model: bool = False
+    contrast: float | None = None
 
     def __post_init__(self) -> None:
+        if self.contrast is not None and self.contrast <= 0:
+            raise InputError(f"aha needs a contrast above 0, but contrast={self.contrast} was given")
         if self.refine < 0 or self.rate <= 0:
             raise InputError(
                 f"aha refines in 0 steps or more at a rate above 0, but refine={self.refine}, rate={self.rate} "
@@ -89,12 +94,16 @@ class AHA(Method):
         return found
 
     def maps(self, view: View, batch: Batch) -> Tensor:
+        explainer = self.loaded(view)
+        return explainer.magnitudes(self._ranked(explainer, view, batch), self.contrast)
+
+    def _ranked(self, explainer: "Explainer", view: View, batch: Batch) -> Tensor:
+        """(B, H, W) as they were learned."""
         # Here, because they bring much of the package with them, which the registry need not.
         from vitrail.method.aha.objective import Objective
         from vitrail.method.aha.recorded import answered, recorded
         from vitrail.method.aha.refine import refine
 
-        explainer = self.loaded(view)
         recording = None if self.refine else recorded(explainer, view, batch.images)
         if recording is not None:
             batch.score(recording.look(view, batch.images))

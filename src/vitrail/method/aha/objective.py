@@ -184,7 +184,7 @@ class Objective:
             counts = self.counts(grid.count, generator)
         soft = partial(soft_top, noise=noise, iterations=self.iterations, generator=generator, seeds=seeds)
         masks = soft(grid.pool(maps), counts, temperature)
-        deletion, insertion = _curves(ask, images, references, masks, grid, at_once)
+        deletion, insertion = _curves(ask, images, references, masks, grid, at_once).mean(2).T
         regulariser = self.regulariser(maps)
         total = self.deletion * deletion - self.insertion * insertion + self.regularise * regulariser
         return Losses(total, deletion, insertion, regulariser)
@@ -207,6 +207,24 @@ class Objective:
         at_once: int | None = None,
     ) -> tuple[Tensor, Tensor]:
         """(B,) deletion and (B,) insertion with regions wholly hidden or shown: what the soft ones stand for."""
+        deletion, insertion = (
+            Objective.hard_curves(ask, images, references, maps, grid, counts, at_once=at_once).mean(2).T
+        )
+        return deletion, insertion
+
+    @staticmethod
+    @torch.no_grad()
+    def hard_curves(
+        ask: Ask,
+        images: Tensor,
+        references: Tensor,
+        maps: Tensor,
+        grid: Grid,
+        counts: Tensor,
+        *,
+        at_once: int | None = None,
+    ) -> Tensor:
+        """(B, 2, S): the answers that `hard` is the mean of, deletion and insertion."""
         _check_pictures(images, references, maps)
         return _curves(ask, images, references, hard_top(grid.pool(maps), counts), grid, at_once)
 
@@ -216,18 +234,15 @@ def at_once(device: torch.device) -> int:
     return COPIES_ON_CPU if device.type == "cpu" else COPIES_ON_GPU
 
 
-def _curves(
-    ask: Ask, images: Tensor, references: Tensor, masks: Tensor, grid: Grid, at_once: int | None
-) -> tuple[Tensor, Tensor]:
-    """(B, S, K) masks of the best regions -> (B,) the mean answers with these hidden, and with all others hidden."""
+def _curves(ask: Ask, images: Tensor, references: Tensor, masks: Tensor, grid: Grid, at_once: int | None) -> Tensor:
+    """(B, S, K) masks of the best regions -> (B, 2, S) the answers with these hidden, and with all others hidden."""
     if at_once is not None and at_once < 1:
         raise InputError(f"AHA needs at_once to be 1 or more, but at_once={at_once} was given")
     hidden = torch.cat([masks, 1 - masks], 1).to(images.dtype)
     which = torch.arange(len(images), device=images.device).repeat_interleave(hidden.shape[1])
     parts = zip(*(one.split(at_once or len(which)) for one in (hidden.flatten(0, 1), which)))
     answers = torch.cat([_answers(ask, images, references, grid, part, of) for part, of in parts])
-    deletion, insertion = answers.view(len(images), 2, -1).mean(2).T
-    return deletion, insertion
+    return answers.view(len(images), 2, -1)
 
 
 def _answers(ask: Ask, images: Tensor, references: Tensor, grid: Grid, hidden: Tensor, which: Tensor) -> Tensor:

@@ -37,7 +37,7 @@ def refine(
     features: Sequence[Tensor] | None = None,
     objective: Objective | None = None,
 ) -> Tensor:
-    """(B, H, W) maps after so many steps on every image by itself; the explainer stays as it is.
+    """(B, H, W) maps, an order, after so many steps on every image by itself; the explainer stays as it is.
 
     Each image gets a copy of all weights that were trained, and all copies learn at once: the forward pass is mapped
     over them, and AdamW, which looks at every number alone, does not mind that they lie in one tensor. There is no
