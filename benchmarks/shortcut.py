@@ -7,11 +7,11 @@ The explainer was trained for the demo model; here it is refined, T = 0 to 5 ste
 scene with a white circle a sailboat. Those scenes that it does call so are explained, for that class. Three shares of
 the attribution lie on the circle: of the map as it is (which is between 0 and 1, and has a floor), of what rises above
 its lowest value, and of the highest twentieth of its pixels. The objective asks for an order and not for values, so
-that the first two depend on the explainer's contrast, which was found on the clean model. Beside them stands how many times the circle's
-share of the picture each is, which is what evenly spread maps would give, with 95 % bootstrap intervals over the
-scenes. The rank is the mean over the circle's pixels of the share of all pixels that lie lower (0.5 by chance). For
-control the explainer is refined on the demo model, which does not know the circle, for what that answers to the same
-pictures.
+that the first two depend on the explainer's contrast, which was found on the clean model. Beside them stands how many
+times the circle's share of the picture each is, which is what evenly spread maps would give, with 95 % bootstrap
+intervals over the scenes. The rank is the mean over the circle's pixels of the share of all pixels that lie lower (0.5
+by chance). For control the explainer is refined on the demo model, which does not know the circle, for what that
+answers to the same pictures.
 """
 
 import argparse

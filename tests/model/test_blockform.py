@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import small
 from homemade import SMALL, HandMade, Unfolded, half_kept, near
 from vitrail.model import Tap, View, blockform, load
-from vitrail.model.view import compiled
+from vitrail.model.passage import compiled
 from vitrail.perturb import roofline
 from zoo import TOKEN_MODELS, ZOO, double_view, pictures, view_of
 
@@ -55,8 +55,13 @@ def answers(view: View, tokens: Tensor) -> tuple[Tensor, Tensor]:
     return view.answer(tokens, layout), view.answer(tokens, layout, plain=True)
 
 
+def short_of(view: View) -> nn.Module | None:
+    """The last block's short form, if it has one."""
+    return view.passage.last_block(view, block_of(view), tokens_of(view, 1).shape[-1], view.layout(view.size))
+
+
 def is_short(view: View) -> bool:
-    return view._last_block(tokens_of(view, 1).shape[-1], view.layout(view.size)) is not None
+    return short_of(view) is not None
 
 
 def block_of(view: View) -> nn.Module:
@@ -129,7 +134,7 @@ def test_removal_runs_through_it(monkeypatch):
     gathered = view.respond(tokens, keep, layout, "gather")
     assert is_short(view)
     assert near(gathered, view.respond(tokens, keep, layout, "mask"))
-    monkeypatch.setattr(view, "_last_block", lambda *_: None)
+    monkeypatch.setattr(view.passage, "last_block", lambda *_: None)
     assert near(gathered, view.respond(tokens, keep, layout, "gather"))
 
 
@@ -366,13 +371,13 @@ def test_the_model_comes_back_as_it_was():
     assert all(weight is weights[name] and weight.requires_grad for name, weight in model.named_parameters())
     assert model.blocks[-1].training
     own = {weight.untyped_storage().data_ptr() for weight in model.blocks[-1].parameters()}
-    short = view._last_block(48, view.layout(view.size))
+    short = short_of(view)
     assert {weight.untyped_storage().data_ptr() for weight in short.parameters()} == own  # nothing is kept twice
 
 
 def test_the_yardstick_is_the_plain_chain(monkeypatch):
     view = load(built("vit_tiny_patch16_224"))
-    monkeypatch.setattr(view, "_last_block", lambda *_: pytest.fail("the short form was asked for"))
+    monkeypatch.setattr(view.passage, "last_block", lambda *_: pytest.fail("the short form was asked for"))
     assert roofline(view) > 0
 
 

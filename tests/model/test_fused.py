@@ -106,7 +106,7 @@ def test_every_form_answers_the_same(name, plain):
     layout = view.layout(view.size)
     tokens = view.embed(pictures(3, view.size).to(ON))
     found = view.answer(tokens, layout, plain=plain)
-    assert [block is not None for _, block in view._fused.values()] == [True] * view.depth
+    assert [block is not None for _, block in view.passage.fused.values()] == [True] * view.depth
     view.fused = False
     assert near(found, view.answer(tokens, layout, plain=plain), 1e-5)
 
@@ -122,7 +122,7 @@ def test_half_precision(precision):
         usual = view.answer(tokens, layout).float()
         view.fused = True
         found = view.answer(tokens, layout).float()
-    assert [block is not None for _, block in view._fused.values()] == [True] * view.depth
+    assert [block is not None for _, block in view.passage.fused.values()] == [True] * view.depth
     assert 0 < off(found, exact) <= 1.5 * off(usual, exact)
 
 
@@ -131,7 +131,7 @@ def test_pictures_go_through_it_too():
     images, passes = pictures(2, view.size), view.meter.forwards
     found = view.logits(images)
     assert view.meter.forwards - passes == 2
-    assert view._fused
+    assert view.passage.fused
     view.fused = False
     assert near(found, view.logits(images), 1e-5)
 
@@ -196,9 +196,9 @@ def test_other_convolutions_are_as_they_were(options):
 
 
 def used(view: View) -> bool:
-    view._fused.clear()
+    view.passage.fused.clear()
     view.answer(view.embed(pictures(1, view.size).to(ON)), view.layout(view.size))
-    return any(block is not None for _, block in view._fused.values())
+    return any(block is not None for _, block in view.passage.fused.values())
 
 
 def test_only_where_nothing_else_was_asked_for():
@@ -235,7 +235,7 @@ def test_a_block_of_another_form_runs_itself():
     watched.clear()
     found = view.answer(tokens, layout)
     assert watched
-    assert [block is not None for _, block in view._fused.values()] == [True]
+    assert [block is not None for _, block in view.passage.fused.values()] == [True]
     view.fused = False
     assert near(found, view.answer(tokens, layout), 1e-5)
 
@@ -269,7 +269,7 @@ def test_weights_that_are_not_numbers_run_themselves():
     view = built("vit_tiny_patch16_224")
     view.blocks.modules[1].mlp.fc1.bias[0] = float("nan")
     view.answer(view.embed(pictures(1, view.size).to(ON)), view.layout(view.size))
-    assert [block is not None for _, block in view._fused.values()] == [True, False]
+    assert [block is not None for _, block in view.passage.fused.values()] == [True, False]
 
 
 class Minding(nn.Module):
@@ -289,6 +289,6 @@ def test_a_block_that_minds_how_many_tokens_there_are_runs_itself():
     view = load(view.model, device=str(ON))
     layout, tokens = view.layout(view.size), view.embed(pictures(2, view.size).to(ON))
     found = view.answer(tokens, layout)
-    assert [block is not None for _, block in view._fused.values()] == [False, False]
+    assert [block is not None for _, block in view.passage.fused.values()] == [False, False]
     view.fused = False
     assert near(found, view.answer(tokens, layout), 1e-5)

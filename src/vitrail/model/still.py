@@ -79,10 +79,10 @@ class Still:
         device = self.device
         random = torch.random.fork_rng([device] if device.type == "cuda" else [])
         # Out of inference mode, so that gradients are possible inside, also under no_grad.
-        with random, torch.inference_mode(False), self._calculating():
+        with random, torch.inference_mode(False), self.calculating():
             yield
 
-    def _calculating(self) -> AbstractContextManager[Any]:
+    def calculating(self) -> AbstractContextManager[Any]:
         """The surroundings in which the model calculates at the precision wanted."""
         if self.precision == "tf32":
             return _fast_products()

@@ -1,29 +1,24 @@
 """One view over every classifier: images -> tokens -> blocks -> logits, with nothing in the model changed."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from functools import cache, partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from vitrail.errors import InputError
-from vitrail.model import anatomy, blockform, fused, inspection, removal
+from vitrail.model import anatomy, inspection, removal
 from vitrail.model.anatomy import Blocks, Features, Layout, Readout
-from vitrail.model.blockform import BlockForm
 from vitrail.model.blockparts import BlockParts, find_parts
-from vitrail.model.fused import Fused
 from vitrail.model.inputs import Preprocess
 from vitrail.model.inspection import taking
+from vitrail.model.passage import Passage
 from vitrail.model.patchwise import Patchwise
 from vitrail.model.rules import TRUE, Rule
 from vitrail.model.still import Still
 from vitrail.model.tap import tapped
 from vitrail.model.trace import Meter, Need, Trace, first_of, logits_of
-
-Extras = Sequence[tuple[tuple[Any, ...], dict[str, Any]]]
 
 
 class View(Still):
@@ -53,8 +48,7 @@ class View(Still):
         self._gathers: bool | None = None
         self._fingerprint: tuple[object, str] = (None, "")
         self._parts: tuple[object, tuple[BlockParts, ...] | None] = (None, None)
-        self._short: tuple[object, BlockForm | None] = (None, None)
-        self._fused: dict[tuple[object, ...], tuple[object, Fused | None]] = {}
+        self.passage = Passage()
         with self.still():
             self._inspect()
         if self.classes is not None and len(self.classes) != self.num_classes:
@@ -153,7 +147,7 @@ class View(Still):
 
     def logits(self, images: Tensor) -> Tensor:
         """(B, 3, H, W) -> (B, classes): the model's own forward pass."""
-        if self._fuses() or (self.compiled and self.blocks is not None):
+        if self.passage.fuses(self) or (self.compiled and self.blocks is not None):
             return self.answer(self.embed(images), self.layout((images.shape[-2], images.shape[-1])))
         with self.still(), taking(self, images.shape[2:]):
             self.meter.forwards += len(images)
@@ -174,7 +168,7 @@ class View(Still):
             entered.append(tokens)
             return tokens
 
-        patchwise = Patchwise() if self._fuses() else nullcontext()
+        patchwise = Patchwise() if self.passage.fuses(self) else nullcontext()
         bypassed = anatomy.bypassed(self._need_blocks(), entering)
         with self.still(), taking(self, images.shape[2:]), bypassed, patchwise:
             self.model(images.to(self.device, self.dtype))
@@ -204,68 +198,8 @@ class View(Still):
             plain: Let the last block give every token, also where the head reads a few of them.
         """
         self.meter.forwards += len(tokens)
-        blocks = self._need_blocks().modules
-        fuses = self._fuses()  # asked here: inside, gradients are possible again
-        with self.still():
-            last = None if plain else self._last_block(tokens.shape[-1], layout)
-            if fuses:
-                return self.head(self._fused_chain(tokens, layout, last), layout)
-            run: Callable[..., Tensor] = chain if last is None else short_chain
-            run = compiled(run) if self.compiled else run
-            left = run(tokens, blocks, layout.extras) if last is None else run(tokens, blocks[:-1], layout.extras, last)
-            return self.head(left, layout)
-
-    def _last_block(self, width: int, layout: Layout) -> BlockForm | None:
-        """The last block for the prefix tokens alone, where that is all the head reads; found anew when it changes."""
-        if self.readout.patches or self.readout.attention or layout.prefix == 0:
-            return None
-        stamp = blockform.stamp_of(self._need_blocks().modules[-1], layout.extras[-1], layout.prefix)
-        if stamp is None:
-            return None
-        if self._short[0] != stamp:
-            self._short = (stamp, blockform.find_short(self, layout, width))
-        return self._short[1]
-
-    def _fuses(self) -> bool:
-        """Whether blocks are computed by our kernels at the moment, see `vitrail.model.fused`."""
-        foreign = self.precision == "fp32" and torch.is_autocast_enabled(self.device.type)  # the user's own autocast
-        allowed = self.fused and self.precision in fused.NEAR and not foreign and not torch.is_grad_enabled()
-        if not allowed or self.dtype != torch.float32 or self.blocks is None or not fused.can_fuse(self.device):
-            return False
-        if not all(map(blockform.takes_tokens_alone, self.layout(self.size).extras)):
-            return False
-        tried = [found for (*_, precision), (_, found) in self._fused.items() if precision == self.precision]
-        return not tried or any(found is not None for found in tried)  # else the blocks are of another form
-
-    @torch.no_grad()
-    def _fused_chain(self, tokens: Tensor, layout: Layout, last: BlockForm | None) -> Tensor:
-        """The blocks one after another, each by our kernels if it can be, else as it is."""
-        blocks, branch = self._need_blocks().modules, None
-        with fused.at(self.device):
-            for i, (block, extras) in enumerate(zip(blocks, layout.extras)):
-                short = last if i == len(blocks) - 1 else None
-                fast = self._fused_block(i, tokens, layout, short)
-                if fast is not None:
-                    tokens, branch = fast(tokens, branch)
-                    continue
-                tokens, branch = fused.settled(tokens, branch), None
-                with self._calculating():
-                    tokens = chain(tokens, [block], [extras]) if short is None else short(tokens)
-        return fused.settled(tokens, branch)
-
-    def _fused_block(self, i: int, tokens: Tensor, layout: Layout, short: BlockForm | None) -> Fused | None:
-        """A block, or its short form, by our kernels; found anew when the block changes."""
-        block, extras = self._need_blocks().modules[i], layout.extras[i]
-        stamp = blockform.stamp_of(block, extras, layout.prefix)
-        if stamp is None:
-            return None
-        key = (i, short is None, self.precision)
-        if self._fused.get(key, (None,))[0] != stamp:
-            form = short or blockform.find_form(block, extras, layout.prefix, tokens.shape[-1])
-            own = short or partial(chain, blocks=[block], extras=[extras])
-            found = None if form is None else fused.find_fused(form, self.precision, tokens[:2], own)
-            self._fused[key] = (stamp, found)
-        return self._fused[key][1]
+        left = self.passage.through(self, self._need_blocks().modules, tokens, layout, plain)
+        return self.head(left, layout)
 
     def layout(self, size: tuple[int, int]) -> Layout:
         """The token layout for inputs of ``size`` pixels (height, width)."""
@@ -413,26 +347,3 @@ class View(Still):
     def blank(self, size: tuple[int, int]) -> Tensor:
         """(1, 3, H, W): one picture of the mean colour."""
         return torch.zeros(1, 3, *size, device=self.device, dtype=self.dtype)
-
-
-def chain(tokens: Tensor, blocks: Sequence[nn.Module], extras: Extras) -> Tensor:
-    """The blocks one after another."""
-    for block, (args, kwargs) in zip(blocks, extras):
-        tokens = first_of(block(tokens, *args, **kwargs))
-    return tokens
-
-
-def short_chain(tokens: Tensor, blocks: Sequence[nn.Module], extras: Extras, last: BlockForm) -> Tensor:
-    """All blocks but the last, and that one for the prefix tokens alone.
-
-    A function of its own, because torch compiles each for a few cases only before it gives up.
-    """
-    found: Tensor = last(chain(tokens, blocks, extras))
-    return found
-
-
-@cache
-def compiled(run: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The same, through `torch.compile`: worth its minute of compiling for many thousand passes."""
-    found: Callable[..., Tensor] = torch.compile(run)
-    return found
