@@ -38,8 +38,8 @@ def explain(
             image, a function of the logits, a text prompt (open_clip), a `Likeness`, or a `Target`.
         batch: Images at a time; fewer are taken when memory runs out.
         precision: ``fp32``, ``tf32``, ``bf16`` or ``fp16``; the view's own by default.
-        compiled: Compile a transformer's blocks (`torch.compile`) where vitrail has no kernels of its own for them,
-            which pays for methods with many thousand passes.
+        compiled: Compile a transformer's blocks, or another model as a whole (`torch.compile`), where vitrail has no
+            kernels of its own for them and no gradient is wanted; pays for methods with many thousand passes.
         progress: Show a progress bar: of forward passes where a method makes many, else of images.
 
     Example:

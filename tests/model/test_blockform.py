@@ -394,3 +394,21 @@ def test_compiled(name):
             with view.using(None, True):
                 assert is_short(view)
                 assert near(view.answer(given, layout), expected)
+
+
+@pytest.mark.slow
+def test_compiled_without_blocks():
+    """A CNN is compiled in one piece; what wants gradients is not."""
+    view = view_of("tf_efficientnet_lite0")
+    torch.compiler.reset()
+    images = pictures(3, view.size)
+    with torch.no_grad():
+        for given in (images, images[:2], images[:1]):
+            expected = view.logits(given)
+            with view.using(None, True):
+                assert near(view.logits(given), expected)
+    with view.using(None, True):
+        view.passage._whole = None
+        view.logits(images.requires_grad_()).sum().backward()
+    assert view.passage._whole is None
+    assert images.grad is not None

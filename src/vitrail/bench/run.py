@@ -48,7 +48,7 @@ class Plan:
         limit: So many images, evenly spread (over four times as many candidates, where there is a filter).
         chunk: Images in a unit of work.
         precision: Arithmetic of the model's passes.
-        compiled: Compile a transformer's blocks, which pays for methods with many thousand passes.
+        compiled: Compile the model, where vitrail has no kernels for it; pays for methods with many thousand passes.
         size: Input height and width, where the model's own is not wanted.
     """
 

@@ -45,7 +45,7 @@ class Bench:
     precision: Literal["fp32", "tf32", "bf16", "fp16"] | None = None
     """Arithmetic of the model's passes."""
     compiled: bool = False
-    """Compile a transformer's blocks first, where vitrail has no kernels for them: pays for many thousand passes."""
+    """Compile the model first, where vitrail has no kernels for it: pays for many thousand passes."""
     out: str | None = None
     """The run's folder, or a URL such as s3://bucket/run; runs/NAME by default."""
     engine: Literal["local", "ray"] = "local"

@@ -44,7 +44,7 @@ class Looking:
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     """Arithmetic of the model's passes."""
     compiled: bool = False
-    """Compile a transformer's blocks first, where vitrail has no kernels for them: pays for many thousand passes."""
+    """Compile the model first, where vitrail has no kernels for it: pays for many thousand passes."""
     device: Device = None
     quiet: Quiet = False
 

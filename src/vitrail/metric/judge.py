@@ -60,7 +60,7 @@ def evaluate(
         target: What to explain, where a method is given: see `vitrail.explain`.
         batch: Images at a time.
         precision: ``fp32``, ``tf32``, ``bf16`` or ``fp16``; the view's own by default.
-        compiled: Compile a transformer's blocks, where vitrail has no kernels of its own for them.
+        compiled: Compile the model, where vitrail has no kernels of its own for it.
         progress: Show a progress bar.
 
     Example:

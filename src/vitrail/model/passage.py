@@ -35,6 +35,13 @@ class Passage:
     def __init__(self) -> None:
         self.fused: dict[tuple[object, ...], tuple[object, Fused | None]] = {}
         self._short: tuple[object, BlockForm | None] = (None, None)
+        self._whole: Callable[..., Any] | None = None
+
+    def whole(self, model: nn.Module) -> Callable[..., Any]:
+        """A model without blocks, compiled in one piece; for passes without gradients."""
+        if self._whole is None:
+            self._whole = torch.compile(model)
+        return self._whole
 
     def through(self, view: "View", blocks: Sequence[nn.Module], tokens: Tensor, layout: Layout, plain: bool) -> Tensor:
         """(B, T, D) tokens that enter the first block -> those that leave the last, or those of them the head reads.

@@ -29,7 +29,7 @@ class Still:
 
     Attributes:
         precision: What it calculates in.
-        compiled: Whether its blocks are compiled.
+        compiled: Whether its blocks are compiled, or all of it where there are none.
         fused: Whether, on a GPU and where no gradient is wanted, blocks may be computed by our own kernels, as exactly
             and faster, see `vitrail.model.fused`; else the model's own code runs.
     """

@@ -149,9 +149,11 @@ class View(Still):
         """(B, 3, H, W) -> (B, classes): the model's own forward pass."""
         if self.passage.fuses(self) or (self.compiled and self.blocks is not None):
             return self.answer(self.embed(images), self.layout((images.shape[-2], images.shape[-1])))
+        # Asked here: inside, gradients are possible again.
+        model = self.passage.whole(self.model) if self.compiled and not torch.is_grad_enabled() else self.model
         with self.still(), taking(self, images.shape[2:]):
             self.meter.forwards += len(images)
-            return logits_of(self.model(self._laid_out(images.to(self.device, self.dtype))))
+            return logits_of(model(self._laid_out(images.to(self.device, self.dtype))))
 
     def _laid_out(self, images: Tensor) -> Tensor:
         """The same images, for half-precision convolutions on a GPU with a pixel's channels side by side: 1.7 x."""
