@@ -197,7 +197,7 @@ class Learner:
     def _hard(self, maps: Tensor, images: Tensor, classes: Tensor) -> list[Tensor]:
         """(B, 2, S) for each of the three references: the curves of hard deletion and insertion."""
         ask, fills = self._asking(classes), [fill.fill(self.view, images, Target(classes)) for fill in self.baselines]
-        return [self.training.objective.hard_curves(ask, images, fill, maps, *self._judging()) for fill in fills]
+        return [self.training.objective.hard(ask, images, fill, maps, *self._judging()) for fill in fills]
 
     def _judging(self) -> tuple[Grid, Tensor]:
         """The grid of the hard metrics, and how many of its regions their steps hide or show."""

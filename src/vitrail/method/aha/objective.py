@@ -205,26 +205,8 @@ class Objective:
         counts: Tensor,
         *,
         at_once: int | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """(B,) deletion and (B,) insertion with regions wholly hidden or shown: what the soft ones stand for."""
-        deletion, insertion = (
-            Objective.hard_curves(ask, images, references, maps, grid, counts, at_once=at_once).mean(2).T
-        )
-        return deletion, insertion
-
-    @staticmethod
-    @torch.no_grad()
-    def hard_curves(
-        ask: Ask,
-        images: Tensor,
-        references: Tensor,
-        maps: Tensor,
-        grid: Grid,
-        counts: Tensor,
-        *,
-        at_once: int | None = None,
     ) -> Tensor:
-        """(B, 2, S): the answers that `hard` is the mean of, deletion and insertion."""
+        """(B, 2, S) answers of deletion and insertion with regions wholly hidden or shown: what soft ones stand for."""
         _check_pictures(images, references, maps)
         return _curves(ask, images, references, hard_top(grid.pool(maps), counts), grid, at_once)
 
