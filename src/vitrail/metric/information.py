@@ -46,10 +46,14 @@ class _Information(Metric):
     def measure(self, case: Case) -> Tensor:
         """(B, points): the curves."""
         key = (self.least, self.thresholds, self.share, self.seed, self.sign, self.target, self.enlarge)
-        found = case.once(("information", *key), lambda: self._curves(case))
+        found = case.once(
+            ("information", *key),
+            lambda: pic.information_curves(*self._asked(case), thresholds=self.thresholds, least=self.least),
+        )
         return torch.from_numpy(found[self.answer].values)
 
-    def _curves(self, case: Case) -> dict[str, pic.InformationCurves]:
+    def _asked(self, case: Case) -> tuple[pic.Bytes, pic.Floats, pic.Bools, pic.Ask]:
+        """What the curves are made of: the pictures, the enlarged maps, the pixels shown from the start, the model."""
         classes = case.classes(self.target).classes
         if classes is None:
             raise InputError(f"{self.id} needs a class, but a function of the logits was explained")
@@ -58,8 +62,7 @@ class _Information(Metric):
         keys = checksum(case.images).abs().tolist()
         masks = np.stack([pic.random_mask(case.size, (self.seed, key), self.share) for key in keys])
         heat = case.heat(self.sign, self.enlarge).float().cpu().numpy()
-        ask = pic.asker(case.view, classes.cpu())
-        return pic.information_curves(pictures, heat, masks, ask, thresholds=self.thresholds, least=self.least)
+        return pictures, heat, masks, pic.asker(case.view, classes.cpu())
 
     def of_each(self, measured: Tensor) -> Tensor:
         return torch.from_numpy(pic.area(measured.numpy()))
@@ -71,9 +74,22 @@ class _Information(Metric):
 @register("aic", "faithfulness", XRAI, higher_is_better=True)
 @dataclass(frozen=True)
 class AIC(_Information):
-    """Whether the class is predicted, against the information in a picture of the map's highest points."""
+    """Whether the class is predicted, against the information in a picture of the map's highest points.
+
+    Attributes:
+        brief: Make and compress only the pictures that decide a curve, about a sixth of the work where SIC is not asked
+            for. The same curves, unless a picture that shows more takes fewer bytes just where the answer changes.
+    """
 
     answer: ClassVar[Literal["sic", "aic"]] = "aic"
+    brief: bool = False
+
+    def measure(self, case: Case) -> Tensor:
+        """(B, points): the curves."""
+        if not self.brief:
+            return super().measure(case)
+        found = pic.brief_curves(*self._asked(case), thresholds=self.thresholds, least=self.least)
+        return torch.from_numpy(found.values)
 
 
 @register("sic", "faithfulness", XRAI, higher_is_better=True)

@@ -120,23 +120,70 @@ def information_curves(
         monotone: Whether an answer counts as the highest one so far.
     """
     _check(pictures, maps, masks, thresholds)
-    images = np.arange(len(pictures))
-    sizes = np.full((len(images), len(thresholds) + 2), np.nan)
-    ends = bokehs(pictures, np.stack([masks, np.ones_like(masks)], 1))
-    sizes[:, [0, -1]] = ends.sizes
-    found = _asked(ask, ends.pictures, images)
-    answers = {name: np.full_like(sizes, np.nan) for name in found}
-    skipped: dict[str, tuple[Skip | None, ...]] = {}
-    for name, both in found.items():
-        answers[name][:, [0, -1]] = both
-        skipped[name] = tuple(_skip(*of_one, least) for of_one in zip(ends.sizes, both))
-    live = np.array([i for i in images if any(skips[i] is None for skips in skipped.values())], np.int64)
+    sizes, answers, skipped = _ends(pictures, masks, ask, len(thresholds), least)
+    live = np.array([i for i in range(len(pictures)) if any(skips[i] is None for skips in skipped.values())], np.int64)
     if len(live):
         shown = bokehs(pictures[live], np.stack([kept(maps[i], masks[i], thresholds) for i in live]))
         sizes[live, 1:-1] = shown.sizes
         for name, between in _asked(ask, shown.pictures, live).items():
             answers[name][live, 1:-1] = between
     return {name: _curves(sizes, answers[name], skipped[name], monotone) for name in answers}
+
+
+def brief_curves(
+    pictures: Bytes,
+    maps: Floats,
+    masks: Bools,
+    ask: Ask,
+    *,
+    thresholds: Sequence[float] = THRESHOLDS,
+    least: float = 0.8,
+    name: str = "aic",
+) -> InformationCurves:
+    """The monotone curves of an answer that is 0 or 1, for about a sixth of the work of `information_curves`.
+
+    Such a curve is 0 up to the last picture before the first that is answered with 1, and 1 from that one on. So no
+    picture behind it is made, and only these two are compressed. The same curves come out, unless a picture that shows
+    more takes fewer bytes just there: then a point behind the first, or before the last, would have bent the curve.
+
+    Args:
+        pictures: As in `information_curves`, and so are the others.
+        maps: (B, H, W).
+        masks: (B, H, W).
+        ask: What the model answers.
+        thresholds: The shares of pixels shown, ascending.
+        least: Images whose whole picture is answered lower are skipped.
+        name: Which of the answers.
+
+    Returns:
+        The curves; sizes and answers that were not needed are NaN.
+    """
+    _check(pictures, maps, masks, thresholds)
+    sizes, every, skips = _ends(pictures, masks, ask, len(thresholds), least)
+    answers, skipped = every[name], skips[name]
+    live = [i for i, skip in enumerate(skipped) if skip is None]
+    keep = {i: kept(maps[i], masks[i], thresholds) for i in live}
+    seen = {i: (0, masks[i], pictures[i]) for i in live}  # the last one before the answer is 1: its column, and itself
+    decided: list[tuple[int, int, Bytes]] = []
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        for column in range(1, len(thresholds) + 1):
+            new = [i for i in live if not np.array_equal(keep[i][column - 1], seen[i][1])]
+            if not new:
+                continue
+            made = list(pool.map(blurred, [pictures[i] for i in new], [keep[i][column - 1] for i in new]))
+            found = np.asarray(ask(np.stack(made), np.array(new, np.int64))[name], np.float64)
+            answers[new, column] = found
+            for i, picture, answer in zip(new, made, found):
+                if answer > 0:
+                    decided += [(i, *seen[i][::2]), (i, column, picture)]
+                    live.remove(i)
+                else:
+                    seen[i] = column, keep[i][column - 1], picture
+        decided += [(i, *seen[i][::2]) for i in live]  # for these the whole picture is the first
+        decided = [one for one in decided if one[1] > 0]  # the ends are known
+        for (i, column, _), taken in zip(decided, pool.map(entropy, [picture for *_, picture in decided])):
+            sizes[i, column] = taken
+    return _curves(sizes, answers, skipped, monotone=True)
 
 
 def asker(view: View, classes: torch.Tensor) -> Ask:
@@ -364,6 +411,22 @@ def _cross(a: Numbers, b: Numbers) -> Numbers:
     return found
 
 
+def _ends(
+    pictures: Bytes, masks: Bools, ask: Ask, many: int, least: float
+) -> tuple[Floats, dict[str, Floats], dict[str, tuple[Skip | None, ...]]]:
+    """(B, many + 2) sizes and answers with both ends filled in, the rest NaN; and who has no curve."""
+    sizes = np.full((len(pictures), many + 2), np.nan)
+    ends = bokehs(pictures, np.stack([masks, np.ones_like(masks)], 1))
+    sizes[:, [0, -1]] = ends.sizes
+    answers: dict[str, Floats] = {}
+    skipped: dict[str, tuple[Skip | None, ...]] = {}
+    for name, both in _asked(ask, ends.pictures, np.arange(len(pictures))).items():
+        answers[name] = np.full_like(sizes, np.nan)
+        answers[name][:, [0, -1]] = both
+        skipped[name] = tuple(_skip(*of_one, least) for of_one in zip(ends.sizes, both))
+    return sizes, answers, skipped
+
+
 def _asked(ask: Ask, pictures: Bytes, images: Ints) -> dict[str, Floats]:
     """(B, K, H, W, 3) pictures of images -> (B, K) answers, by name."""
     many = pictures.shape[:2]
@@ -384,7 +447,8 @@ def _curves(sizes: Floats, answers: Floats, skipped: tuple[Skip | None, ...], mo
     values = np.full((len(sizes), POINTS), np.nan)
     for i, skip in enumerate(skipped):
         if skip is None:
-            values[i] = curve(sizes[i], answers[i], monotone=monotone)
+            known = ~np.isnan(sizes[i])
+            values[i] = curve(sizes[i, known], answers[i, known], monotone=monotone)
     return InformationCurves(sizes, answers, values, skipped)
 
 
