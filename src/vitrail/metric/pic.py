@@ -140,11 +140,12 @@ def brief_curves(
     least: float = 0.8,
     name: str = "aic",
 ) -> InformationCurves:
-    """The monotone curves of an answer that is 0 or 1, for about a sixth of the work of `information_curves`.
+    """The monotone curves of an answer that is 0 or 1, for about a third of the time of `information_curves`.
 
     Such a curve is 0 up to the last picture before the first that is answered with 1, and 1 from that one on. So no
-    picture behind it is made, and only these two are compressed. The same curves come out, unless a picture that shows
-    more takes fewer bytes just there: then a point behind the first, or before the last, would have bent the curve.
+    picture behind it is made, and only these two are compressed. Where the first takes no more bytes than what it is
+    compared with, which would bend the curve, all are. The same curves come out, but for some ten-thousandths where a
+    picture that was not compressed lies between the two.
 
     Args:
         pictures: As in `information_curves`, and so are the others.
@@ -183,6 +184,11 @@ def brief_curves(
         decided = [one for one in decided if one[1] > 0]  # the ends are known
         for (i, column, _), taken in zip(decided, pool.map(entropy, [picture for *_, picture in decided])):
             sizes[i, column] = taken
+    bent = [i for i in keep if not _rises(sizes[i])]
+    if bent:
+        shown = bokehs(pictures[bent], np.stack([keep[i] for i in bent]))
+        sizes[bent, 1:-1] = shown.sizes
+        answers[bent, 1:-1] = _asked(ask, shown.pictures, np.array(bent))[name]
     return _curves(sizes, answers, skipped, monotone=True)
 
 
@@ -441,6 +447,12 @@ def _skip(sizes: Ints, answers: Floats, least: float) -> Skip | None:
     if sizes[0] >= sizes[1]:
         return Skip.SIZE
     return None if answers[0] < answers[1] else Skip.ANSWER
+
+
+def _rises(sizes: Floats) -> bool:
+    """Whether every size that is known is above the one before it; the whole picture may be smaller than its parts."""
+    known = sizes[:-1][~np.isnan(sizes[:-1])]
+    return bool((np.diff(known) > 0).all())
 
 
 def _curves(sizes: Floats, answers: Floats, skipped: tuple[Skip | None, ...], monotone: bool) -> InformationCurves:
