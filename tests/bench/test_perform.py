@@ -37,6 +37,23 @@ def test_a_run_in_pieces_is_the_run_at_once(tmp_path: Path) -> None:
     assert numbers(Result.of(store)) == pytest.approx(whole)
 
 
+def test_only_what_is_asked_for_now_is_run(tmp_path: Path) -> None:
+    """Half of a method that was asked for before waits for whoever asked; what is new gets the columns of before."""
+    store = Store(str(tmp_path / "run"))
+    perform(narrowed(TABLE, ["one"], ["CAM"]), store)
+    cam = sorted(name for name in store.within("one").units() if name.startswith("gradcam"))
+    assert len(cam) == 2
+    (tmp_path / "run" / "one" / "parts" / f"{cam[0]}.parquet").unlink()
+    perform(narrowed(TABLE, ["one"], ["Chance"], ["complexity"]), store)
+    assert [name for name in store.within("one").units() if name.startswith("gradcam")] == cam[1:]
+    chance = [name for name in store.within("one").units() if name.startswith("random")]
+    assert len(chance) == 2
+    assert all({"sparseness", "complexity"} <= set(store.within("one").names(name)) for name in chance)
+    assert list(recorded(store).part("one").methods) == ["CAM", "Chance"]
+    perform(narrowed(TABLE, ["one"], ["CAM"]), store)
+    assert len(numbers(Result.of(store))) == 4
+
+
 def test_methods_and_metrics_of_ones_own(tmp_path: Path) -> None:
     wanted = narrowed(TABLE, ["one"], ["CAM", "rollout"], ["Sparse", "complexity"])
     part = wanted.part("one")

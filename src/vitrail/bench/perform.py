@@ -24,6 +24,9 @@ def perform(
 ) -> Store:
     """Run all parts of a protocol, or what is left of them. What an earlier run of the folder had is kept.
 
+    Methods that were asked for before and are not now wait: several runners can share a folder, each with some of them.
+    Those of now get the columns of before as well.
+
     Args:
         protocol: What is measured.
         out: The folder, or a URL that fsspec knows.
@@ -34,7 +37,7 @@ def perform(
     """
     store = out if isinstance(out, Store) else Store(out)
     before, known = store.noted(PROTOCOL), recorded(store)
-    wanted = [part.name for part in protocol.parts]
+    wanted = protocol.parts
     if known is not None:
         if known.name != protocol.name:
             raise InputError(
@@ -43,8 +46,9 @@ def perform(
         protocol = joined(known, protocol)
     store.note(PROTOCOL, json.dumps(to_dict(protocol), indent=1, ensure_ascii=False))
     try:
-        for name in wanted:
-            run(protocol.part(name).plan(), store.within(name), device=device, engine=engine, progress=progress)
+        for part in wanted:
+            now = replace(protocol.part(part.name), methods=part.methods, ours=part.ours)
+            run(now.plan(), store.within(part.name), device=device, engine=engine, progress=progress)
     except InputError:
         if before is not None:
             store.note(PROTOCOL, before)  # what was refused is not what the folder holds

@@ -14,10 +14,11 @@ Entry: TypeAlias = tuple[Unit, Sequence[str]]
 def chunks(todo: Sequence[Entry]) -> list[list[Entry]]:
     """Work by the images it is on: who does it opens them once for all methods.
 
-    The order is one of chance, another each time: so runners that share a folder seldom do the same, and what is there
-    early is a fair sample of a dataset that is sorted by class.
+    The order of both is one of chance, another each time: so runners that share a folder seldom do the same, and what
+    is there early is a fair sample of a dataset that is sorted by class.
     """
     found: defaultdict[int, list[Entry]] = defaultdict(list)
     for unit, parts in todo:
         found[unit.number].append((unit, parts))
-    return random.Random().sample(list(found.values()), len(found))  # the random state around stays as it is
+    chance = random.Random()  # the random state around stays as it is
+    return chance.sample([chance.sample(entries, len(entries)) for entries in found.values()], len(found))
