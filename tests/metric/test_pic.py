@@ -177,20 +177,26 @@ def test_methods_share_what_does_not_depend_on_them(
     assert len(compressed) == 3 * 5 + 3 * 3, "a constant map shows the whole picture at once"
 
 
-def test_a_mask_is_filled_once(pictures: np.ndarray, masks: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[int] = []
-    blurred = pic.blurred
+@pytest.fixture
+def filled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many pixels are kept in each of the pictures that are made."""
+    found: list[int] = []
+    original = pic.blurred
 
-    def counting(picture: np.ndarray, keep: np.ndarray) -> np.ndarray:
-        made.append(int(keep.sum()))
-        return blurred(picture, keep)
+    def blurred(picture: np.ndarray, keep: np.ndarray) -> np.ndarray:
+        found.append(int(keep.sum()))
+        return original(picture, keep)
 
-    monkeypatch.setattr(pic, "blurred", counting)
+    monkeypatch.setattr(pic, "blurred", blurred)
+    return found
+
+
+def test_a_mask_is_filled_once(pictures: np.ndarray, masks: np.ndarray, filled: list[int]) -> None:
     keep = np.stack([masks, ~masks, masks, masks], 1)
     found = pic.bokehs(pictures, keep)
-    assert len(made) == 3 * 2, "once an image, though images may have the same"
+    assert len(filled) == 3 * 2, "once an image, though images may have the same"
     for i, k in np.ndindex(3, 4):
-        assert np.array_equal(found.pictures[i, k], blurred(pictures[i], keep[i, k]))
+        assert np.array_equal(found.pictures[i, k], oracle.blurred(pictures[i], keep[i, k]))
         assert found.sizes[i, k] == oracle.size(found.pictures[i, k])
 
 
@@ -303,20 +309,6 @@ def test_skipped_images_are_told(pictures: np.ndarray, maps: np.ndarray, masks: 
 def test_a_constant_map_shows_everything_at_once(pictures: np.ndarray, maps: np.ndarray, masks: np.ndarray) -> None:
     found = pic.information_curves(pictures, np.ones_like(maps), masks, Likeness(pictures), thresholds=FEW)["near"]
     np.testing.assert_allclose(found.areas(), 0.5, atol=1e-9)
-
-
-@pytest.fixture
-def filled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many pixels are kept in each of the pictures that are made."""
-    found: list[int] = []
-    original = pic.blurred
-
-    def blurred(picture: np.ndarray, keep: np.ndarray) -> np.ndarray:
-        found.append(int(keep.sum()))
-        return original(picture, keep)
-
-    monkeypatch.setattr(pic, "blurred", blurred)
-    return found
 
 
 def limits(pictures: np.ndarray, maps: np.ndarray, masks: np.ndarray, first: list[int]) -> np.ndarray:
