@@ -42,6 +42,43 @@ def parts(model: View, images: Tensor) -> Tensor:
 # ------------------------------------------------------------------------------------------------------- anatomy
 
 
+class Convolved(nn.Module):
+    """Notes how its pictures lie in memory; ``strict`` calls ``view`` on what a convolution made."""
+
+    def __init__(self, strict: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.convolution, self.linear = nn.Conv2d(3, 8, 3, padding=1), nn.Linear(8 * 8 * 8, 5)
+        self.strict, self.seen = strict, list[bool]()
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.seen.append(images.is_contiguous(memory_format=torch.channels_last))
+        features = self.convolution(images)
+        return self.linear(features.view(len(images), -1) if self.strict else features.flatten(1))
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_convolutions_on_a_cpu_see_channels_side_by_side_where_the_model_can(strict: bool) -> None:
+    model = Convolved(strict)
+    view, images = load(model, size=(8, 8)), pictures(3, (8, 8))
+    expected = model(images)
+    view.logits(images)  # finds out
+    model.seen.clear()
+    assert near(view.logits(images), expected)
+    trace = view.trace(images, pixels=True)
+    assert near(trace.logits, expected)
+    assert model.seen == [not strict] * 2
+    (found,) = view.gradient(trace.logits[:, 1], [trace.images])
+    leaf = images.clone().requires_grad_()
+    assert near(found, torch.autograd.grad(model(leaf)[:, 1].sum(), leaf)[0])
+
+
+def test_float64_pictures_stay_as_they_are() -> None:
+    model = Convolved(strict=False).double()
+    load(model, size=(8, 8)).logits(pictures(2, (8, 8)).double())
+    assert not any(model.seen)
+
+
 @pytest.mark.parametrize("name", TOKEN_MODELS)
 def test_anatomy_is_what_the_zoo_says(name):
     entry, found = ZOO[name], view_of(name)
