@@ -1,5 +1,6 @@
 """Relevance propagation against the layer-by-layer form, in float64."""
 
+import gc
 from typing import Any
 
 import pytest
@@ -10,9 +11,9 @@ from torch import nn
 import oracles.lrp
 import vitrail
 from small import close, exact, off
-from vitrail.method import LRP, PartialLRP, TAttr
+from vitrail.method import LRP, Batch, PartialLRP, TAttr
 from vitrail.method.relevance import CONSERVING
-from vitrail.model import View, load
+from vitrail.model import Target, View, load, relevance
 from vitrail.model.relevance import relevances, trace_tokens
 from zoo import pictures
 
@@ -103,13 +104,49 @@ def test_a_cnn_without_bias_in_its_last_layer_conserves_relevance(entry: str) ->
     assert close(maps.sum((1, 2)), torch.ones(3).double())
 
 
+@pytest.mark.parametrize("name", ["resnet18", "tf_efficientnet_lite0", "mobilenetv3_small_100"])
+def test_a_cnn_needs_no_float64(name: str) -> None:
+    torch.manual_seed(0)
+    view = load(timm.create_model(name, num_classes=6), size=(96, 96))
+    images = pictures(2, view.size)
+    narrow, wide = (LRP(wide=wide).attribute(view, images, [0, 5]) for wide in (False, True))
+    assert narrow.dtype == wide.dtype == torch.float32
+    assert not torch.equal(narrow, wide), "they are two calculations"
+    assert off(narrow.double(), wide.double()) <= 1e-5
+
+
+def test_what_is_asked_again_is_built_once_and_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = []
+    monkeypatch.setattr(relevance, "_built", lambda *args, make=relevance._built: (built.append(1), make(*args))[1])
+    view = load(cnn(), size=(12, 16))
+    images = pictures(2, (12, 16)).double()
+    alone = [exact("lrp", view, images, c) for c in (1, 4)]
+    once = len(built) // 2
+    with view.still(), view.remembering(images):
+        kept = LRP().maps_of(view, Batch(images), [Target(torch.tensor([c, c])) for c in (1, 4)])
+    assert len(built) == 3 * once
+    assert all(torch.equal(*pair) for pair in zip(alone, kept))
+
+
+def test_what_was_kept_for_several_classes_goes() -> None:
+    view = load(cnn(), size=(12, 16))
+    images = pictures(2, (12, 16)).double()
+
+    def alive() -> int:
+        exact("var(lrp, classes=(1, 2, 3))", view, images, 0)
+        gc.collect()
+        return sum(issubclass(type(thing), torch.Tensor) for thing in gc.get_objects())
+
+    assert alive() == alive()
+
+
 def test_the_conserving_rules_keep_the_relevance_of_all_tokens() -> None:
     view = load(vit())
     images = pictures(2, view.size).double()
     trace = trace_tokens(view, images, CONSERVING)
     found = relevances(view, trace.logits[:, 3], trace.states)
-    for relevance in found:
-        assert close(relevance.sum((1, 2)), torch.ones(2).double())
+    for one in found:
+        assert close(one.sum((1, 2)), torch.ones(2).double())
 
 
 @pytest.mark.parametrize("method", [TAttr(), PartialLRP(), LRP(), LRP(to="tokens", rules="conserving")])
@@ -145,6 +182,8 @@ def test_the_values_stay_the_models_own() -> None:
         ("partial_lrp(layer=3)", "has 3 blocks"),
         ("t_attr(start=3)", "start layer must be 0 to 2"),
         ("lrp(epsilon=0)", "epsilon above 0"),
+        ("lrp(wide=False)", "has token blocks; use lrp"),
+        ("lrp(wide=False, to=tokens)", "leave out to=tokens"),
     ],
 )
 def test_bad_settings_are_told(spec: str, words: str) -> None:

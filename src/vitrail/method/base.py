@@ -3,7 +3,7 @@
 import fnmatch
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -136,6 +136,10 @@ class Method(Configured, ABC):
     @abstractmethod
     def maps(self, view: View, batch: Batch) -> Tensor:
         """(B, rows, columns) of `shape`, larger where there is more evidence for the target."""
+
+    def maps_of(self, view: View, batch: Batch, targets: Sequence[Target]) -> list[Tensor]:
+        """The maps of several targets; methods that look at changed copies share their passes here."""
+        return [self.maps(view, batch.aimed(target)) for target in targets]
 
     def shape(self, view: View, size: tuple[int, int]) -> tuple[int, int]:
         """Rows and columns of the maps for inputs of ``size``: one value a pixel, or one a cell of the model's grid."""

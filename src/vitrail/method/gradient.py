@@ -1,6 +1,7 @@
 """Gradients at the pixels: saliency, input x gradient, integrated gradients, SmoothGrad."""
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -11,7 +12,7 @@ from torch import Tensor
 from vitrail.errors import InputError
 from vitrail.method.base import RULES, Batch, Gradient, Method, register
 from vitrail.method.layered import Layered, states_and_gradients
-from vitrail.model import View, full
+from vitrail.model import Target, View, full
 
 
 def pixel_gradient(view: View, batch: Batch, gradient: Gradient) -> Tensor:
@@ -87,7 +88,10 @@ class IntegratedGradients(Method):
             raise InputError(f"ig needs at least 1 step, but steps={self.steps} was given")
 
     def maps(self, view: View, batch: Batch) -> Tensor:
-        target, images = batch.given_or_predicted(view), batch.images
+        return self.maps_of(view, batch, [batch.given_or_predicted(view)])[0]
+
+    def maps_of(self, view: View, batch: Batch, targets: Sequence[Target]) -> list[Tensor]:
+        images, targets = batch.images, [target.to(batch.images.device) for target in targets]
         # Both before any pass: behind one, their way to the device would wait for it.
         alphas, weights = torch.tensor(way(self.steps), dtype=full(images[:0]).dtype, device=images.device)
 
@@ -95,13 +99,15 @@ class IntegratedGradients(Method):
             points = alphas[part].to(images.dtype)
             copies = (points.view(-1, 1, 1, 1, 1) * images).flatten(0, 1)
             trace = view.trace(copies, rule=RULES[self.gradient], pixels=True)
-            scores = target.repeat(len(points)).score(trace.logits)
-            gradient = full(view.gradient(scores, [trace.images])[0])
-            summed: Tensor = weights[part] @ gradient.reshape(len(points), -1)
-            return summed
+            summed = []
+            for left, target in zip(reversed(range(len(targets))), targets):
+                scores = target.repeat(len(points)).score(trace.logits)
+                gradient = full(view.gradient(scores, [trace.images], again=left > 0)[0])
+                summed.append(weights[part] @ gradient.reshape(len(points), -1))
+            return torch.stack(summed)
 
         total = functools.reduce(torch.add, batch.in_parts(self.steps, gradients))
-        return (total.view_as(images) * full(images)).sum(1)
+        return [(found.view_as(images) * full(images)).sum(1) for found in total]
 
 
 @functools.cache

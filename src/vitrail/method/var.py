@@ -67,7 +67,7 @@ class VAR(Method):
             assert batch.logits is not None
             rivals = competitors(self.classes, batch.logits, target.classes, target.rivals)
             asked = rivals.clamp_min(0)  # images with fewer rivals ask about class 0 instead, and forget the answer
-            heats += [self.base.maps(view, batch.aimed(Target(column))) for column in asked.T[1:]]
+            heats += self.base.maps_of(view, batch, [Target(column) for column in asked.T[1:]])
         takes_part = (rivals >= 0).T.to(heats[0].device)
         return share(full(torch.stack(heats)), takes_part, self.temperatures, self.normalise)
 

@@ -7,7 +7,8 @@ a base*, a function of the same inputs whose own gradient shares it out (``x+ W+
 activation). Bases are built in the backward pass, so the forward pass holds nothing but the model's own tensors.
 
 All runs in float64, whatever the model's weights are: residual sums that nearly cancel are divided by, and the rounding
-of float32 alone changes whole maps (DeiT-tiny's T-Attr by as much as its largest value).
+of float32 alone changes whole maps (DeiT-tiny's T-Attr by as much as its largest value). A pass to the pixels can be
+had in the model's own type: CNNs of convolutions, batch norms and ReLUs have no such sums.
 """
 
 from collections.abc import Callable, Iterator
@@ -62,11 +63,15 @@ class Propagation(Tap):
         rules: The rules.
         images: The (B, 3, H, W) leaf the pass begins at, where it begins at pixels.
         entry: The rule of a convolution on these images.
+        again: Whether several targets will ask: bases are then built once, and kept.
     """
 
-    def __init__(self, rules: Relevance, images: Tensor | None = None, entry: Entry = "plain") -> None:
+    def __init__(
+        self, rules: Relevance, images: Tensor | None = None, entry: Entry = "plain", again: bool = False
+    ) -> None:
         super().__init__(read=True)
         self.rules = rules
+        self.again = again
         self.images = images
         self.entry: Entry = entry
         self.corners: list[Tensor] = []
@@ -98,7 +103,7 @@ class Propagation(Tap):
         if func in (F.batch_norm, torch.batch_norm):
             return self._batch_norm(func, *args, **kwargs)
         if func in _PASSING:
-            return _passing(func, *args, **kwargs)
+            return self._passing(func, *args, **kwargs)
         if func in _PRODUCTS:
             return self._product(_PRODUCTS[func], *args, **kwargs)
         if func in _SUMS:
@@ -108,16 +113,25 @@ class Propagation(Tap):
         if func in (torch.rsqrt, torch.Tensor.rsqrt):  # a normaliser written out by hand
             return func(*args, **kwargs).detach()
         if func is torch.einsum and len(args) == 3:
-            return passed_on(torch.einsum(*args), _halved(lambda a, b: torch.einsum(args[0], a, b)), *args[1:])
+            return self._passed_on(torch.einsum(*args), _halved(lambda a, b: torch.einsum(args[0], a, b)), *args[1:])
         return func(*args, **kwargs)
+
+    def _passed_on(self, value: Tensor, base: Base, *inputs: Tensor, by: float = _EPSILON) -> Tensor:
+        """``value``, whose relevance goes over to ``base(*inputs)``; ``by`` keeps the division from zero."""
+        if not any(_carries(x) for x in inputs):
+            return value
+        ruled: Tensor = _PassedOn.apply([value.detach()], base, by, self.again, *inputs)
+        return ruled
 
     # ----------------------------------------------------------------------------------------------- weighted sums
 
     def _linear(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:  # noqa: A002
         form, epsilon = self.rules.dense, self.rules.epsilon
         if form == "epsilon":
-            return passed_on(F.linear(input, weight, bias), lambda x: (F.linear(x, weight, bias),), input, by=epsilon)
-        return passed_on(F.linear(input, weight, bias), _parts(F.linear, weight, form), input)
+            return self._passed_on(
+                F.linear(input, weight, bias), lambda x: (F.linear(x, weight, bias),), input, by=epsilon
+            )
+        return self._passed_on(F.linear(input, weight, bias), _parts(F.linear, weight, form), input)
 
     def _convolution(
         self,
@@ -145,13 +159,13 @@ class Propagation(Tap):
             def box(x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, ...]:
                 return (convolve(x, weight) - convolve(low, plus) - convolve(high, minus),)
 
-            return passed_on(value, box, x, *self.corners)
+            return self._passed_on(value, box, x, *self.corners)
         if x is self.images and self.entry == "flat":
             even = torch.ones_like(weight)
-            return passed_on(value, lambda ones: (convolve(ones, even),), *self.corners)
+            return self._passed_on(value, lambda ones: (convolve(ones, even),), *self.corners)
         if form == "epsilon":
-            return passed_on(value, lambda x: (convolve(x, weight, bias),), x, by=epsilon)
-        return passed_on(value, _parts(convolve, weight, form), x)
+            return self._passed_on(value, lambda x: (convolve(x, weight, bias),), x, by=epsilon)
+        return self._passed_on(value, _parts(convolve, weight, form), x)
 
     def _batch_norm(
         self,
@@ -168,7 +182,7 @@ class Propagation(Tap):
         value = func(input.detach(), running_mean, running_var, weight, bias, *settings, **named)
         made = getattr(input, _CONVOLVED, None)
         if made is None or running_mean is None or running_var is None:
-            return passed_on(value, _itself, input, by=0)
+            return self._passed_on(value, _itself, input, by=0)
         convolve, x, kernel, shift = made
         zero, one = torch.zeros_like(running_mean), torch.ones_like(running_mean)
         across = (1, -1, 1, 1)
@@ -181,6 +195,13 @@ class Propagation(Tap):
         shift = offset if shift is None else offset + factor * shift
         return self._convolved(value, convolve, x, kernel * factor.view(-1, 1, 1, 1), shift)
 
+    def _passing(self, func: Callable[..., Any], x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """An activation or a normalisation: the relevance passes through as it is."""
+        if not _carries(x):
+            return func(x, *args, **kwargs)
+        value = func(x.detach().clone(), *args, **kwargs)  # a clone, for those that work in place
+        return self._passed_on(value, _itself, x, by=0)
+
     # ----------------------------------------------------------------------------------------------- two activations
 
     def _product(self, multiply: Callable[..., Tensor], a: Any, b: Any, **named: Any) -> Tensor:
@@ -188,7 +209,7 @@ class Propagation(Tap):
         if multiply is torch.matmul and isinstance(b, Tensor) and b.ndim == 2 and not b.requires_grad:
             return self._linear(a, b.T)
         if _carries(a) and _carries(b):
-            return passed_on(multiply(a, b, **named), _halved(multiply), a, b)
+            return self._passed_on(multiply(a, b, **named), _halved(multiply), a, b)
         return multiply(a, b, **named)
 
     def _sum(self, a: Any, b: Any, **named: Any) -> Tensor:
@@ -207,12 +228,12 @@ class Propagation(Tap):
             key, value = key.repeat_interleave(groups, -3), value.repeat_interleave(groups, -3)
         # The softmax passes relevance on; scale and position bias have no part in it.
         scores = _halved(lambda q, k: q @ k.transpose(-2, -1))
-        attention = passed_on(probabilities, scores, query, key)
+        attention = self._passed_on(probabilities, scores, query, key)
         self.attention.append(attention)
-        return passed_on(mixed, _halved(torch.matmul), attention, value)
+        return self._passed_on(mixed, _halved(torch.matmul), attention, value)
 
     def _softmax(self, func: Callable[..., Any], x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        probabilities = _passing(func, x, *args, **kwargs)
+        probabilities = self._passing(func, x, *args, **kwargs)
         if x.ndim == 4:
             self.attention.append(probabilities)
         return probabilities
@@ -233,10 +254,13 @@ def trace_tokens(view: View, images: Tensor, rules: Relevance, start: int = 0) -
     Returns:
         A trace with the states and the attention of the blocks from ``start`` on only.
     """
+    return view.kept(images, (rules, start), lambda: _trace_tokens(view, _wide(view, images), rules, start))
+
+
+def _trace_tokens(view: View, images: Tensor, rules: Relevance, start: int) -> Trace:
     blocks = view.blocks
     assert blocks is not None
-    images = _wide(view, images)
-    tap = Propagation(rules)
+    tap = Propagation(rules, again=view.remembers)
     states: list[Tensor] = []
     seen: list[int] = []  # attention calls before block ``start``, and up to the end of the last block
 
@@ -264,12 +288,27 @@ def trace_tokens(view: View, images: Tensor, rules: Relevance, start: int = 0) -
     return Trace(images, logits, states[0], states, tap.attention[seen[0] : seen[1]], [], pool)
 
 
-def trace_pixels(view: View, images: Tensor, rules: Relevance, entry: Entry) -> tuple[Tensor, list[Tensor]]:
-    """The logits, and the leaves whose value x gradient, added up, is the relevance of the pixels."""
-    images = _wide(view, images).requires_grad_()
-    with _running(view, images), Propagation(rules, images, entry) as tap:
-        logits = logits_of(view.model(images))
-    return logits, [images, *tap.corners]
+def trace_pixels(
+    view: View, images: Tensor, rules: Relevance, entry: Entry, wide: bool = True
+) -> tuple[Tensor, list[Tensor]]:
+    """The logits, and the leaves whose value x gradient, added up, is the relevance of the pixels.
+
+    Args:
+        view: The model.
+        images: (B, 3, H, W).
+        rules: The rules.
+        entry: The rule of a convolution on the images.
+        wide: In float64; else in the model's own type.
+    """
+
+    def make() -> tuple[Tensor, list[Tensor]]:
+        leaf = _wide(view, images) if wide else view.laid_out(images.detach().to(view.device, view.dtype)).clone()
+        leaf.requires_grad_()
+        with _running(view, leaf), Propagation(rules, leaf, entry, view.remembers) as tap:
+            logits = logits_of(view.model(leaf))
+        return logits, [leaf, *tap.corners]
+
+    return view.kept(images, (rules, entry, wide), make)
 
 
 def relevances(view: View, scores: Tensor, tensors: list[Tensor]) -> list[Tensor]:
@@ -300,32 +339,33 @@ def _running(view: View, images: Tensor) -> Iterator[None]:
 # --------------------------------------------------------------------------------------------------------- the rules
 
 
-def passed_on(value: Tensor, base: Base, *inputs: Tensor, by: float = _EPSILON) -> Tensor:
-    """``value``, whose relevance goes over to ``base(*inputs)``; ``by`` keeps the division from zero."""
-    if not any(_carries(x) for x in inputs):
-        return value
-    ruled: Tensor = _PassedOn.apply([value.detach()], base, by, *inputs)
-    return ruled
-
-
 class _PassedOn(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, value: list[Tensor], base: Base, by: float, *inputs: Tensor) -> Tensor:
+    def forward(ctx: Any, value: list[Tensor], base: Base, by: float, again: bool, *inputs: Tensor) -> Tensor:
         ctx.save_for_backward(value[0], *inputs)
-        ctx.base, ctx.by = base, by
+        ctx.base, ctx.by, ctx.again, ctx.built = base, by, again, None
         return value[0]
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        value, *inputs = ctx.saved_tensors
-        needed = ctx.needs_input_grad[3:]
+        needed = ctx.needs_input_grad[4:]
         with torch.enable_grad(), torch.autocast(gradient.device.type, enabled=False):
-            inputs = [x.detach().requires_grad_(need) for x, need in zip(inputs, needed)]
-            bases = ctx.base(*inputs)
-            shares = [gradient * _ratio(value, base.detach(), ctx.by) for base in bases]
-            wanted = [x for x in inputs if x.requires_grad]
-            found = iter(torch.autograd.grad(bases, wanted, shares, allow_unused=True))
-        return None, None, None, *(next(found) if need else None for need in needed)
+            bases, ratios, wanted = ctx.built or _built(ctx, needed)
+            if ctx.again:
+                ctx.built = bases, ratios, wanted
+            shares = [gradient * ratio for ratio in ratios]
+            found = iter(torch.autograd.grad(bases, wanted, shares, retain_graph=ctx.again, allow_unused=True))
+        return None, None, None, None, *(next(found) if need else None for need in needed)
+
+
+def _built(ctx: Any, needed: tuple[bool, ...]) -> tuple[tuple[Tensor, ...], list[Tensor], list[Tensor]]:
+    """The bases in a graph of their own, what a gradient is multiplied with for each, and the inputs it goes on to."""
+    value, *inputs = ctx.saved_tensors
+    inputs = [x.detach().requires_grad_(need) for x, need in zip(inputs, needed)]
+    bases = ctx.base(*inputs)
+    # The value is this node's own output: a ratio that kept its graph would keep itself alive.
+    ratios = [_ratio(value.detach(), base.detach(), ctx.by) for base in bases]
+    return bases, ratios, [x for x in inputs if x.requires_grad]
 
 
 class _Residual(torch.autograd.Function):
@@ -354,18 +394,20 @@ class _Residual(torch.autograd.Function):
 
 def _ratio(a: Tensor, b: Tensor, by: float) -> Tensor:
     """The quotient a / b, 0 where b is 0; T-Attr's 1e-9 is added as it is, any other stabiliser away from zero."""
+    # In place where it can be: on a CPU these passes over memory take longer than the convolutions between them.
     if by == 0:
-        usable = b.abs() > _SMALLEST
-        return torch.where(usable, a / torch.where(usable, b, 1), 0)
+        return (a / b).masked_fill_(b.abs() <= _SMALLEST, 0)
     shifted = b + by if by == _EPSILON else b + torch.where(b < 0, -by, by)
-    shifted = torch.where(shifted == 0, by, shifted)
-    return torch.where(b == 0, 0, a / shifted)
+    shifted.masked_fill_(shifted == 0, by)
+    return a.div(shifted).masked_fill_(b == 0, 0)
 
 
 def _parts(function: Callable[..., Tensor], weight: Tensor, form: Form) -> Base:
     """What adds to a weighted sum: positive inputs times positive weights, negative ones times negative ones."""
 
     def parts(x: Tensor) -> tuple[Tensor, ...]:
+        if not bool((x.detach() < 0).any()):  # behind a ReLU there is nothing else
+            return (function(x, weight.clamp(min=0)),)
         positive = function(x.clamp(min=0), weight.clamp(min=0))
         negative = function(x.clamp(max=0), weight.clamp(max=0))
         return (positive, negative) if form == "split" else (positive + negative,)
@@ -386,14 +428,6 @@ def _halved(multiply: Callable[..., Tensor]) -> Base:
 
 def _itself(x: Tensor) -> tuple[Tensor, ...]:
     return (x,)
-
-
-def _passing(func: Callable[..., Any], x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """An activation or a normalisation: the relevance passes through as it is."""
-    if not _carries(x):
-        return func(x, *args, **kwargs)
-    value = func(x.detach().clone(), *args, **kwargs)  # a clone, for those that work in place
-    return passed_on(value, _itself, x, by=0)
 
 
 def _quotient(a: Any, b: Any, **named: Any) -> Any:

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 from weakref import WeakKeyDictionary
 
 import torch
@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from vitrail.errors import InputError
 from vitrail.model.trace import Precision
+
+Kept = TypeVar("Kept")
 
 _LOCKS: WeakKeyDictionary[nn.Module, threading.RLock] = WeakKeyDictionary()
 """One lock a model: its views take turns, whatever threads they run in."""
@@ -119,6 +121,17 @@ class Still:
                 yield
             finally:
                 self._memory, self._remembered = before
+
+    def kept(self, images: Tensor, key: tuple[Any, ...], make: Callable[[], Kept]) -> Kept:
+        """A pass over images with its graph, as ``make`` gives it; while they are remembered, made once for a key."""
+        key = (id(images), *key)
+        if self._memory is not None and key in self._memory:
+            known: Kept = self._memory[key][1]
+            return known
+        made = make()
+        if self._memory is not None and self._remembered is images:
+            self._memory[key] = (images, made)  # with the images, so that their id stays theirs
+        return made
 
     def recalled(self, images: Tensor, key: tuple[Any, ...], make: Callable[[], Tensor]) -> Tensor:
         """What ``make`` gives; while these images are remembered, made once for a key, if it is not too large."""
