@@ -46,7 +46,6 @@ class View(Still):
         self.meter = Meter()
         self._layouts: dict[tuple[int, int], Layout] = {}
         self._gathers: bool | None = None
-        self._channels_last: bool | None = None
         self._fingerprint: tuple[object, str] = (None, "")
         self._parts: tuple[object, tuple[BlockParts, ...] | None] = (None, None)
         self.passage = Passage()
@@ -163,11 +162,7 @@ class View(Still):
         """
         half = self.precision in ("bf16", "fp16") or torch.finfo(self.dtype).bits < 32
         gains = half if images.device.type == "cuda" else images.device.type == "cpu" and images.dtype != torch.float64
-        if self.blocks is not None or not gains:
-            return images
-        if self._channels_last is None:
-            self._channels_last = inspection.takes_channels_last(self)
-        return images.contiguous(memory_format=torch.channels_last) if self._channels_last else images
+        return images.contiguous(memory_format=torch.channels_last) if gains and self._channels_last else images
 
     def embed(self, images: Tensor) -> Tensor:
         """(B, 3, H, W) -> (B, T, D): the tokens that enter the first block, positions included."""
@@ -337,6 +332,7 @@ class View(Still):
             self.blocks = None
         else:
             self.readout = found
+        self._channels_last = self.blocks is None and inspection.takes_channels_last(self, probe, answer)
 
     def _entry(self) -> nn.Module | None:
         if self.blocks is not None:
