@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def keep_freed_memory() -> None:
-    """Let memory that was freed be used again, not given back: on a CPU, CNNs are 2 x as fast and more.
+    """Let memory that was freed be used again, not given back: CNNs on a CPU make 1.5 x as many gradients, and more.
 
     By default glibc asks the system for every large tensor anew, and the system fills each with zeros first. Only here,
     in a process of our own; docs/performance.md has what it brings.

@@ -158,7 +158,7 @@ class View(Still):
     def laid_out(self, images: Tensor) -> Tensor:
         """The same images; for convolutions that are faster so, with a pixel's channels side by side.
 
-        On a CPU that makes 2 to 4 x as many passes in float32, on a GPU 1.7 x in half precision.
+        On a CPU that makes up to 4 x as many passes in float32, on a GPU 1.7 x in half precision.
         """
         half = self.precision in ("bf16", "fp16") or torch.finfo(self.dtype).bits < 32
         gains = half if images.device.type == "cuda" else images.device.type == "cpu" and images.dtype != torch.float64
