@@ -20,22 +20,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitrail.model.shares import EPSILON, Base, Form, PassedOn, Residual, halved, itself, parts, ratio
 from vitrail.model.tap import Tap
 from vitrail.model.trace import Trace, logits_of
 from vitrail.model.view import View
-
-Base = Callable[..., tuple[Tensor, ...]]
-"""Inputs -> the tensors that take over the relevance, each of them all of it."""
-
-Form = Literal["epsilon", "plus", "split"]
-"""How a weighted sum shares its relevance among its inputs."""
 
 Entry = Literal["box", "flat", "plain"]
 """How a convolution on the pixels does: z^B within the image's range of values, evenly, or like any other."""
 
 _WIDE = torch.float64
-_EPSILON = 1e-9
-_SMALLEST = 1e-25  # the relevance of anything smaller is dropped rather than divided by it
 _CONVOLVED = "_vitrail_convolved"
 
 
@@ -113,14 +106,14 @@ class Propagation(Tap):
         if func in (torch.rsqrt, torch.Tensor.rsqrt):  # a normaliser written out by hand
             return func(*args, **kwargs).detach()
         if func is torch.einsum and len(args) == 3:
-            return self._passed_on(torch.einsum(*args), _halved(lambda a, b: torch.einsum(args[0], a, b)), *args[1:])
+            return self._passed_on(torch.einsum(*args), halved(lambda a, b: torch.einsum(args[0], a, b)), *args[1:])
         return func(*args, **kwargs)
 
-    def _passed_on(self, value: Tensor, base: Base, *inputs: Tensor, by: float = _EPSILON) -> Tensor:
+    def _passed_on(self, value: Tensor, base: Base, *inputs: Tensor, by: float = EPSILON) -> Tensor:
         """``value``, whose relevance goes over to ``base(*inputs)``; ``by`` keeps the division from zero."""
         if not any(_carries(x) for x in inputs):
             return value
-        ruled: Tensor = _PassedOn.apply([value.detach()], base, by, self.again, *inputs)
+        ruled: Tensor = PassedOn.apply([value.detach()], base, by, self.again, *inputs)
         return ruled
 
     # ----------------------------------------------------------------------------------------------- weighted sums
@@ -131,7 +124,7 @@ class Propagation(Tap):
             return self._passed_on(
                 F.linear(input, weight, bias), lambda x: (F.linear(x, weight, bias),), input, by=epsilon
             )
-        return self._passed_on(F.linear(input, weight, bias), _parts(F.linear, weight, form), input)
+        return self._passed_on(F.linear(input, weight, bias), parts(F.linear, weight, form), input)
 
     def _convolution(
         self,
@@ -165,7 +158,7 @@ class Propagation(Tap):
             return self._passed_on(value, lambda ones: (convolve(ones, even),), *self.corners)
         if form == "epsilon":
             return self._passed_on(value, lambda x: (convolve(x, weight, bias),), x, by=epsilon)
-        return self._passed_on(value, _parts(convolve, weight, form), x)
+        return self._passed_on(value, parts(convolve, weight, form), x)
 
     def _batch_norm(
         self,
@@ -182,7 +175,7 @@ class Propagation(Tap):
         value = func(input.detach(), running_mean, running_var, weight, bias, *settings, **named)
         made = getattr(input, _CONVOLVED, None)
         if made is None or running_mean is None or running_var is None:
-            return self._passed_on(value, _itself, input, by=0)
+            return self._passed_on(value, itself, input, by=0)
         convolve, x, kernel, shift = made
         zero, one = torch.zeros_like(running_mean), torch.ones_like(running_mean)
         across = (1, -1, 1, 1)
@@ -200,7 +193,7 @@ class Propagation(Tap):
         if not _carries(x):
             return func(x, *args, **kwargs)
         value = func(x.detach().clone(), *args, **kwargs)  # a clone, for those that work in place
-        return self._passed_on(value, _itself, x, by=0)
+        return self._passed_on(value, itself, x, by=0)
 
     # ----------------------------------------------------------------------------------------------- two activations
 
@@ -209,13 +202,13 @@ class Propagation(Tap):
         if multiply is torch.matmul and isinstance(b, Tensor) and b.ndim == 2 and not b.requires_grad:
             return self._linear(a, b.T)
         if _carries(a) and _carries(b):
-            return self._passed_on(multiply(a, b, **named), _halved(multiply), a, b)
+            return self._passed_on(multiply(a, b, **named), halved(multiply), a, b)
         return multiply(a, b, **named)
 
     def _sum(self, a: Any, b: Any, **named: Any) -> Tensor:
         """A residual addition of (batch, tokens, channels); every other sum shares in proportion by itself."""
         if not named and _carries(a) and _carries(b) and a.ndim == 3 and a.shape == b.shape:
-            total: Tensor = _Residual.apply(a, b, self.rules.renormalise)
+            total: Tensor = Residual.apply(a, b, self.rules.renormalise)
             return total
         return torch.add(a, b, **named)
 
@@ -227,10 +220,10 @@ class Propagation(Tap):
             groups = query.shape[-3] // key.shape[-3]
             key, value = key.repeat_interleave(groups, -3), value.repeat_interleave(groups, -3)
         # The softmax passes relevance on; scale and position bias have no part in it.
-        scores = _halved(lambda q, k: q @ k.transpose(-2, -1))
+        scores = halved(lambda q, k: q @ k.transpose(-2, -1))
         attention = self._passed_on(probabilities, scores, query, key)
         self.attention.append(attention)
-        return self._passed_on(mixed, _halved(torch.matmul), attention, value)
+        return self._passed_on(mixed, halved(torch.matmul), attention, value)
 
     def _softmax(self, func: Callable[..., Any], x: Tensor, *args: Any, **kwargs: Any) -> Any:
         probabilities = self._passing(func, x, *args, **kwargs)
@@ -313,7 +306,7 @@ def trace_pixels(
 
 def relevances(view: View, scores: Tensor, tensors: list[Tensor]) -> list[Tensor]:
     """The relevance of each tensor when each image's score starts with a relevance of one."""
-    start = scores * _ratio(torch.ones_like(scores), scores.detach(), 0)
+    start = scores * ratio(torch.ones_like(scores), scores.detach(), 0)
     gradients = view.gradient(start, tensors)
     wide = torch.promote_types(view.dtype, torch.float32)
     return [tensor.detach().to(wide) * gradient.to(wide) for tensor, gradient in zip(tensors, gradients)]
@@ -336,98 +329,7 @@ def _running(view: View, images: Tensor) -> Iterator[None]:
         yield
 
 
-# --------------------------------------------------------------------------------------------------------- the rules
-
-
-class _PassedOn(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, value: list[Tensor], base: Base, by: float, again: bool, *inputs: Tensor) -> Tensor:
-        ctx.save_for_backward(value[0], *inputs)
-        ctx.base, ctx.by, ctx.again, ctx.built = base, by, again, None
-        return value[0]
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        needed = ctx.needs_input_grad[4:]
-        with torch.enable_grad(), torch.autocast(gradient.device.type, enabled=False):
-            bases, ratios, wanted = ctx.built or _built(ctx, needed)
-            if ctx.again:
-                ctx.built = bases, ratios, wanted
-            shares = [gradient * ratio for ratio in ratios]
-            found = iter(torch.autograd.grad(bases, wanted, shares, retain_graph=ctx.again, allow_unused=True))
-        return None, None, None, None, *(next(found) if need else None for need in needed)
-
-
-def _built(ctx: Any, needed: tuple[bool, ...]) -> tuple[tuple[Tensor, ...], list[Tensor], list[Tensor]]:
-    """The bases in a graph of their own, what a gradient is multiplied with for each, and the inputs it goes on to."""
-    value, *inputs = ctx.saved_tensors
-    inputs = [x.detach().requires_grad_(need) for x, need in zip(inputs, needed)]
-    bases = ctx.base(*inputs)
-    # The value is this node's own output: a ratio that kept its graph would keep itself alive.
-    ratios = [_ratio(value.detach(), base.detach(), ctx.by) for base in bases]
-    return bases, ratios, [x for x in inputs if x.requires_grad]
-
-
-class _Residual(torch.autograd.Function):
-    """a + b, relevance shared in proportion, and where asked rescaled by the sizes of both sides' sums in an image."""
-
-    @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor, renormalise: bool) -> Tensor:
-        ctx.save_for_backward(a, b)
-        ctx.renormalise = renormalise
-        return a + b
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        a, b = ctx.saved_tensors
-        # The stabiliser comes twice: where relevance from two branches meets at the sum, and in the sum itself.
-        guard = _ratio(a + b, a + b, _EPSILON)
-        total = (gradient * guard * (a + b)).sum((1, 2), keepdim=True)
-        share = gradient * guard * guard
-        if not ctx.renormalise:
-            return share, share, None
-        left, right = ((side * share).sum((1, 2), keepdim=True) for side in (a, b))
-        size = left.abs() + right.abs()
-        scaled = (share * _ratio(_ratio(side.abs(), size, _EPSILON) * total, side, _EPSILON) for side in (left, right))
-        return *scaled, None
-
-
-def _ratio(a: Tensor, b: Tensor, by: float) -> Tensor:
-    """The quotient a / b, 0 where b is 0; T-Attr's 1e-9 is added as it is, any other stabiliser away from zero."""
-    # In place where it can be: on a CPU these passes over memory take longer than the convolutions between them.
-    if by == 0:
-        return (a / b).masked_fill_(b.abs() <= _SMALLEST, 0)
-    shifted = b + by if by == _EPSILON else b + torch.where(b < 0, -by, by)
-    shifted.masked_fill_(shifted == 0, by)
-    return a.div(shifted).masked_fill_(b == 0, 0)
-
-
-def _parts(function: Callable[..., Tensor], weight: Tensor, form: Form) -> Base:
-    """What adds to a weighted sum: positive inputs times positive weights, negative ones times negative ones."""
-
-    def parts(x: Tensor) -> tuple[Tensor, ...]:
-        if not bool((x.detach() < 0).any()):  # behind a ReLU there is nothing else
-            return (function(x, weight.clamp(min=0)),)
-        positive = function(x.clamp(min=0), weight.clamp(min=0))
-        negative = function(x.clamp(max=0), weight.clamp(max=0))
-        return (positive, negative) if form == "split" else (positive + negative,)
-
-    return parts
-
-
-def _halved(multiply: Callable[..., Tensor]) -> Base:
-    """A product with half of its relevance for each factor, or all of it for the only one that carries any."""
-
-    def halves(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
-        if not (a.requires_grad and b.requires_grad):
-            return (multiply(a, b),)
-        return ((multiply(a, b.detach()) + multiply(a.detach(), b)) / 2,)
-
-    return halves
-
-
-def _itself(x: Tensor) -> tuple[Tensor, ...]:
-    return (x,)
+# --------------------------------------------------------------------------------------------------------- which calls
 
 
 def _quotient(a: Any, b: Any, **named: Any) -> Any:
