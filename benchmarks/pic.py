@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 import vitrail
-from vitrail.metric import pic
+from vitrail.metric import bokeh, pic
 from vitrail.model import View
 
 LEAST = 0.5
@@ -41,7 +41,7 @@ def ours(
     view: View, pictures: np.ndarray, maps: np.ndarray, masks: np.ndarray, classes: torch.Tensor
 ) -> tuple[dict[str, np.ndarray], float]:
     """The areas, and the seconds that both metrics together took; one alone takes as long."""
-    pic._SIZES.clear()  # what an earlier call compressed is compressed again
+    bokeh._SIZES.clear()  # what an earlier call compressed is compressed again
     start = time.perf_counter()
     curves = pic.information_curves(pictures, maps, masks, pic.asker(view, classes), least=LEAST)
     return {name: curves[name].areas() for name in NAMES}, time.perf_counter() - start
@@ -51,7 +51,7 @@ def briefly(
     view: View, pictures: np.ndarray, maps: np.ndarray, masks: np.ndarray, classes: torch.Tensor
 ) -> tuple[np.ndarray, float]:
     """The areas of AIC alone, and the seconds that it took."""
-    pic._SIZES.clear()
+    bokeh._SIZES.clear()
     start = time.perf_counter()
     areas = pic.brief_curves(pictures, maps, masks, pic.asker(view, classes), least=LEAST).areas()
     return areas, time.perf_counter() - start
@@ -86,9 +86,9 @@ def chosen(view: View, folder: Path, count: int) -> list[Path]:
         with torch.no_grad():
             classes = view.logits(view.preprocess.batch([path]).to(view.device)).argmax(1).cpu()
         picture = np.asarray(view.preprocess.picture(path))
-        blank = pic.blurred(picture, pic.random_mask(picture.shape[:2], (0, len(found))))
+        blank = bokeh.blurred(picture, pic.random_mask(picture.shape[:2], (0, len(found))))
         low, high = pic.asker(view, classes)(np.stack([blank, picture]), np.zeros(2, np.int64))["sic"]
-        if high >= LEAST and low < high and pic.entropy(blank) < pic.entropy(picture):
+        if high >= LEAST and low < high and bokeh.entropy(blank) < bokeh.entropy(picture):
             found.append(path)
         if len(found) == count:
             print(f"the first {count} of {number + 1} images that SIC does not skip")

@@ -1,7 +1,5 @@
 """Information curves against their definition done slowly, against closed forms, and against the authors' code."""
 
-import io
-from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,22 +7,16 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image, features
-from scipy.spatial import Delaunay
-from torch.nn import functional as F
 
 import vitrail
 from goldens import FOLDER, deit_tiny
 from oracles import pic as oracle
 from vitrail import InputError, scenes
-from vitrail.metric import pic
+from vitrail.metric import bokeh, pic
 from vitrail.metric.pic import Skip
 
 FEW = (0.05, 0.2, 0.6)
 SHAPE = (24, 20)
-
-
-def noise(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
 
 
 def scene(seed: int) -> np.ndarray:
@@ -78,93 +70,6 @@ class Alike(Likeness):
         return {"aic": (np.array(super().__call__(pictures, which)["near"]) >= self.limits[which]).astype(float)}
 
 
-@pytest.mark.parametrize("shape", [(12, 9), (2, 11), (17, 17), (30, 5)])
-@pytest.mark.parametrize("share", [0.0, 0.05, 0.3, 0.9])
-def test_blur_agrees_with_scipy_on_every_channel(shape: tuple[int, int], share: float) -> None:
-    for seed in range(5):
-        picture, keep = noise((*shape, 3), seed), pic.random_mask(shape, seed, share)
-        keep[:3, :4] = True  # a block, with an inside
-        before = keep.copy()
-        assert np.array_equal(pic.blurred(picture, keep), oracle.blurred(picture, keep))
-        assert np.array_equal(keep, before), "the mask given is left as it is"
-
-
-@pytest.mark.parametrize("share", [0.02, 0.2, 0.6])
-def test_the_triangles_are_those_of_scipys_own_options(share: float) -> None:
-    """Also in large regions, where most points lie on a circle with three others."""
-    for seed in range(4):
-        heat = F.interpolate(
-            torch.rand(1, 1, 7, 6, generator=torch.Generator().manual_seed(seed)), (90, 80), mode="bicubic"
-        )
-        keep = pic.kept(heat[0, 0].numpy(), pic.random_mask((90, 80), seed), (share,))[0]
-        points = np.argwhere(oracle.with_corners(keep))
-        assert np.array_equal(Delaunay(points, qhull_options=pic.QHULL).simplices, Delaunay(points).simplices)
-        picture = noise((90, 80, 3), seed)
-        assert np.array_equal(pic.blurred(picture, keep), oracle.blurred(picture, keep))
-
-
-def test_every_missing_pixel_is_linear_in_a_delaunay_triangle() -> None:
-    for seed in range(3):
-        picture, keep = noise((8, 9, 1), seed), pic.random_mask((8, 9), seed, 0.15)
-        keep[1:5, 2:7] = True
-        found = pic.blurred(picture, keep)
-        assert np.array_equal(found[keep], picture[keep])
-        for place, values in oracle.delaunay_values(picture[..., 0], keep).items():
-            assert values, "some triangle holds every pixel"
-            assert any(abs(found[place][0] - value) <= 0.5 + 1e-4 for value in values)
-
-
-def test_a_plane_comes_back_whole(maps: np.ndarray, masks: np.ndarray) -> None:
-    rows, columns = np.indices(SHAPE)
-    plane = np.stack([rows * 3 + columns * 2, 200 - 5 * rows, np.full(SHAPE, 77)], 2).astype(np.uint8)
-    for keep in [np.zeros(SHAPE, bool), *masks, *pic.kept(maps[0], masks[0])]:
-        assert np.array_equal(pic.blurred(plane, keep), plane)
-
-
-def test_all_kept_is_the_picture() -> None:
-    picture = noise((6, 7, 3))
-    keep = np.ones((6, 7), bool)
-    keep[0, 0] = keep[-1, -1] = False
-    assert np.array_equal(pic.blurred(picture, keep), picture), "corners are always kept"
-
-
-def test_entropy_is_the_size_of_a_lossless_file() -> None:
-    picture = noise((16, 20, 3))
-    file = io.BytesIO()
-    Image.fromarray(picture).save(file, format="webp", lossless=True, quality=100)
-    assert pic.entropy(picture) == len(file.getvalue()) == oracle.size(picture)
-    assert np.array_equal(np.asarray(Image.open(file)), picture)
-    assert pic.entropy(np.zeros_like(picture)) < 100 < pic.entropy(picture)
-
-
-@pytest.fixture
-def compressed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
-    """The shapes of the pictures that are compressed; nothing is remembered from before."""
-    found: list[tuple[int, ...]] = []
-    original = Image.Image.save
-
-    def save(image: Image.Image, *args: object, **kwargs: object) -> None:
-        found.append(image.size)
-        original(image, *args, **kwargs)
-
-    monkeypatch.setattr(Image.Image, "save", save)
-    monkeypatch.setattr(pic, "_SIZES", OrderedDict())
-    return found
-
-
-def test_a_picture_is_compressed_once(compressed: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
-    one, other = noise((16, 20, 3)), noise((16, 20, 3), 1)
-    sizes = [pic.entropy(x) for x in (one, other, one.copy(), other[::-1][::-1], one.reshape(20, 16, 3))]
-    assert compressed == [(20, 16), (20, 16), (16, 20)], "the same bytes in another shape are another picture"
-    assert sizes == [oracle.size(x) for x in (one, other, one, other, one.reshape(20, 16, 3))]
-    del compressed[:]
-    monkeypatch.setattr(pic, "REMEMBERED", 2)
-    for seed in (0, 1, 0, 2, 0, 1):  # what was asked for last stays
-        pic.entropy(noise((16, 20, 3), seed))
-    assert len(compressed) == 2
-    assert len(pic._SIZES) == 2
-
-
 def test_methods_share_what_does_not_depend_on_them(
     compressed: list[tuple[int, ...]], pictures: np.ndarray, maps: np.ndarray, masks: np.ndarray
 ) -> None:
@@ -175,29 +80,6 @@ def test_methods_share_what_does_not_depend_on_them(
     assert np.array_equal(first.sizes[:, [0, -1]], second.sizes[:, [0, -1]])
     pic.information_curves(pictures, np.ones_like(maps), masks, Likeness(pictures), thresholds=FEW)
     assert len(compressed) == 3 * 5 + 3 * 3, "a constant map shows the whole picture at once"
-
-
-@pytest.fixture
-def filled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many pixels are kept in each of the pictures that are made."""
-    found: list[int] = []
-    original = pic.blurred
-
-    def blurred(picture: np.ndarray, keep: np.ndarray) -> np.ndarray:
-        found.append(int(keep.sum()))
-        return original(picture, keep)
-
-    monkeypatch.setattr(pic, "blurred", blurred)
-    return found
-
-
-def test_a_mask_is_filled_once(pictures: np.ndarray, masks: np.ndarray, filled: list[int]) -> None:
-    keep = np.stack([masks, ~masks, masks, masks], 1)
-    found = pic.bokehs(pictures, keep)
-    assert len(filled) == 3 * 2, "once an image, though images may have the same"
-    for i, k in np.ndindex(3, 4):
-        assert np.array_equal(found.pictures[i, k], oracle.blurred(pictures[i], keep[i, k]))
-        assert found.sizes[i, k] == oracle.size(found.pictures[i, k])
 
 
 def test_random_mask() -> None:
@@ -217,16 +99,6 @@ def test_kept_pixels() -> None:
     assert [int(k.sum()) for k in found] == [11, 51, 100]
     tied = np.repeat([1.0, 0.0], 50).reshape(10, 10)
     assert [int(k.sum()) for k in pic.kept(tied, mask, (0.05, 0.4))] == [50, 50], "ties are shown together"
-
-
-def test_bokehs_do_not_depend_on_the_batch(pictures: np.ndarray, maps: np.ndarray, masks: np.ndarray) -> None:
-    keep = np.stack([pic.kept(*of_one, FEW) for of_one in zip(maps, masks)])
-    found = pic.bokehs(pictures, keep)
-    for i in range(3):
-        for k in range(len(FEW)):
-            expected = oracle.blurred(pictures[i], keep[i, k])
-            assert np.array_equal(found.pictures[i, k], expected)
-            assert found.sizes[i, k] == oracle.size(expected)
 
 
 @pytest.mark.parametrize("monotone", [True, False])
@@ -335,7 +207,7 @@ def test_brief_curves_are_the_same_for_less(
     assert full.answers.argmax(1).tolist() == first
 
     ask.asked = 0
-    for counted in (compressed, filled, pic._SIZES):
+    for counted in (compressed, filled, bokeh._SIZES):
         counted.clear()
     found = pic.brief_curves(pictures, heat, masks, ask, thresholds=FEW)
     assert np.array_equal(found.values, full.values)
@@ -394,8 +266,8 @@ def test_a_first_picture_no_larger_than_the_blurred_one(
     """It counts as no information, and from it alone the curve would be a straight line to the whole picture."""
     one = pictures[:1], -maps[:1], masks[:1]
     keep = np.concatenate([one[2], pic.kept(one[1][0], one[2][0], FEW), np.ones_like(one[2])])
-    made = {picture.tobytes(): size for picture, size in zip(pic.bokehs(one[0], keep[None]).pictures[0], sizes)}
-    monkeypatch.setattr(pic, "entropy", lambda picture: made[picture.tobytes()])
+    made = {picture.tobytes(): size for picture, size in zip(bokeh.bokehs(one[0], keep[None]).pictures[0], sizes)}
+    monkeypatch.setattr(bokeh, "entropy", lambda picture: made[picture.tobytes()])
     ask = Alike(one[0], limits(*one, [1]))
     full = pic.information_curves(*one, ask, thresholds=FEW)["aic"]
     found = pic.brief_curves(*one, ask, thresholds=FEW)
@@ -421,7 +293,7 @@ def test_a_mask_that_stays_makes_no_picture(
 
     full = pic.information_curves(pictures, heat, masks, ask, thresholds=thresholds)["aic"]
     assert full.answers.tolist() == [[0, 0, 0, half, half, 1]] * 3
-    for counted in (asked, compressed, filled, pic._SIZES):
+    for counted in (asked, compressed, filled, bokeh._SIZES):
         counted.clear()
     found = pic.brief_curves(pictures, heat, masks, ask, thresholds=thresholds)
     assert np.array_equal(found.values, full.values)
@@ -466,7 +338,7 @@ def test_a_brief_metric_gives_the_same_values(compressed: list[tuple[int, ...]])
     images = [scenes.make(seed).pil for seed in (1, 6)]
     found, costs = [], []
     for spec in ("aic(thresholds=(0.02, 0.1, 0.5))", "aic(thresholds=(0.02, 0.1, 0.5), brief=True)"):
-        for counted in (compressed, pic._SIZES):
+        for counted in (compressed, bokeh._SIZES):
             counted.clear()
         found.append(vitrail.evaluate("demo", images, ["decompx", "random"], spec).rows)
         costs.append(len(compressed))

@@ -11,6 +11,7 @@ from vitrail.errors import InputError
 from vitrail.method import checksum
 from vitrail.metric import pic
 from vitrail.metric.base import Metric, register
+from vitrail.metric.bokeh import Bools, Bytes, Floats
 from vitrail.metric.case import Case, Enlarge, Sign, Whose
 
 XRAI = "Kapishnikov et al. 2019 (XRAI)"
@@ -52,7 +53,7 @@ class _Information(Metric):
         )
         return torch.from_numpy(found[self.answer].values)
 
-    def _asked(self, case: Case) -> tuple[pic.Bytes, pic.Floats, pic.Bools, pic.Ask]:
+    def _asked(self, case: Case) -> tuple[Bytes, Floats, Bools, pic.Ask]:
         """What the curves are made of: the pictures, the enlarged maps, the pixels shown from the start, the model."""
         classes = case.classes(self.target).classes
         if classes is None:
