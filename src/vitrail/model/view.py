@@ -11,6 +11,7 @@ from vitrail.errors import InputError
 from vitrail.model import anatomy, inspection, removal
 from vitrail.model.anatomy import Blocks, Features, Layout, Readout
 from vitrail.model.blockparts import BlockParts, find_parts
+from vitrail.model.fixednorm import FixedNorm
 from vitrail.model.inputs import Preprocess
 from vitrail.model.inspection import taking
 from vitrail.model.passage import Passage
@@ -240,7 +241,8 @@ class View(Still):
             if pixels or self.blocks is None:
                 # A leaf of its own that shares the numbers; what was made in inference mode cannot be one.
                 images = self.laid_out(images.clone() if images.is_inference() else images.detach()).requires_grad_()
-                with taking(self, images.shape[2:]), tapped(rule, attention) as seen:
+                norms = FixedNorm() if images.device.type == "cpu" else nullcontext()
+                with taking(self, images.shape[2:]), norms, tapped(rule, attention) as seen:
                     logits = logits_of(self.model(images))
                 return Trace(images, logits, caught[-1] if caught else images, [], seen.attention, seen.values, None)
             layout = self.layout((images.shape[-2], images.shape[-1]))
