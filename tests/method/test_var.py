@@ -57,16 +57,27 @@ def test_one_forward_serves_all_classes(view: View, images: Tensor) -> None:
     assert found.backwards == 4 * 2
 
 
-@pytest.mark.parametrize(("base", "passes"), [("lrp", 1), ("lrp(wide=False)", 1), ("ig(steps=6)", 2 * 6)])
+@pytest.mark.parametrize(("base", "passes"), [("lrp", 1), ("lrp(wide=False)", 1), ("ig(steps=6)", 6 + 1)])
 def test_classes_share_the_passes_of_a_cnn(base: str, passes: int) -> None:
-    """One pass of LRP serves all classes; of IG the target's way to the image one, and that of its rivals another."""
+    """One pass of LRP serves all classes, and one way of IG; it asks for the clean logits besides."""
     view = view_of("tf_efficientnet_lite0")
     images = pictures(2, view.size)
     found = vitrail.explain(view, images, f"var({base}, classes=(4, 5, 6))", 2)
-    assert found.forwards == 2 * passes + (2 if base.startswith("ig") else 0), "ig asks for the clean logits besides"
+    assert found.forwards == 2 * passes
     heats = torch.stack([vitrail.explain(view, images, base, c).maps for c in (2, 4, 5, 6)])
     expected = share(heats, torch.ones(4, 2, dtype=torch.bool), (1.0, 5.0, 100.0), "none")
     torch.testing.assert_close(found.maps, expected, rtol=1e-4, atol=1e-6 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("base", ["saliency", "ixg", "genatt", "ig(steps=2)"])
+def test_classes_share_the_noisy_copies(view: View, images: Tensor, base: str) -> None:
+    smooth = f"smoothgrad({base}, samples=3)"
+    found = vitrail.explain(view, images, f"var({smooth}, classes=(9, 5))", 2)
+    assert found.forwards == 2 * (3 * (2 if base.startswith("ig") else 1) + 1), "once each, and the clean images"
+    assert found.backwards == 3 * (found.forwards - 2)
+    heats = torch.stack([vitrail.explain(view, images, smooth, c).maps for c in (2, 9, 5)])
+    expected = share(heats, torch.ones(3, 2, dtype=torch.bool), (1.0, 5.0, 100.0), "none")
+    torch.testing.assert_close(found.maps, expected)
 
 
 @pytest.mark.parametrize(("base", "passes"), [("t_attr", 2), ("lrp", 1), ("skipplus(lrp(to=tokens))", 1)])

@@ -207,3 +207,21 @@ def test_only_the_given_images_are_remembered() -> None:
         assert view.trace(images) is view.trace(images)
         assert view.trace(other) is not view.trace(other)
     assert view.trace(images) is not view.trace(images)
+
+
+def test_images_inside_others_are_forgotten_when_done() -> None:
+    view = load("demo", device="cpu")
+    images = torch.rand(1, 3, 144, 144)
+    with view.still(), view.remembering(images):
+        first = view.trace(images)
+        for _ in range(3):
+            noisy = images + torch.rand_like(images)
+            with view.remembering(noisy):
+                assert view.trace(noisy) is view.trace(noisy)
+                assert view.trace(images) is first
+                with view.remembering(noisy):
+                    found = view.trace(noisy)
+                assert view.trace(noisy) is found, "not yet: they are still the ones outside"
+            assert view._memory is not None
+            assert len(view._memory) == 1
+        assert view.trace(images) is first

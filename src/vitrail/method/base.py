@@ -132,6 +132,8 @@ class Method(Configured, ABC):
     cost: ClassVar[str]
     needs: ClassVar[frozenset[Need]]
     pixels: ClassVar[bool] = False
+    copies: ClassVar[bool] = False
+    """Whether only changed copies of the images are looked at: then several targets are best asked for at once."""
 
     @abstractmethod
     def maps(self, view: View, batch: Batch) -> Tensor:

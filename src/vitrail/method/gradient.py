@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -80,6 +81,7 @@ class IntegratedGradients(Method):
     """
 
     pixels: ClassVar[bool] = True
+    copies: ClassVar[bool] = True
     steps: int = 50
     gradient: Gradient = "true"
 
@@ -130,6 +132,7 @@ class SmoothGrad(Method):
         seed: Another seed draws other noise.
     """
 
+    copies: ClassVar[bool] = True
     base: Method = Saliency()
     samples: int = 16
     noise: float = 0.15
@@ -149,13 +152,17 @@ class SmoothGrad(Method):
         return self.base.enlarge(maps, size)
 
     def maps(self, view: View, batch: Batch) -> Tensor:
-        batch.given_or_predicted(view)
+        return self.maps_of(view, batch, [batch.given_or_predicted(view)])[0]
+
+    def maps_of(self, view: View, batch: Batch, targets: Sequence[Target]) -> list[Tensor]:
         flat = batch.images.flatten(1)
         spread = (self.noise * (flat.amax(1) - flat.amin(1))).view(-1, 1, 1, 1)
         generators = [batch.generator(i, self.seed) for i in range(len(batch))]
         total: Tensor | int = 0
         for _ in range(self.samples):
             noise = torch.stack([torch.randn(batch.images.shape[1:], generator=g) for g in generators])
-            total = total + self.base.maps(view, batch.beside(batch.images + spread * noise.to(batch.images)))
+            noisy = batch.beside(batch.images + spread * noise.to(batch.images))
+            with view.remembering(noisy.images) if len(targets) > 1 else nullcontext():
+                total = total + torch.stack(self.base.maps_of(view, noisy, targets))
         assert isinstance(total, Tensor)
-        return total / self.samples
+        return list(total / self.samples)

@@ -60,14 +60,16 @@ class VAR(Method):
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         with view.remembering(batch.images):
-            heats = [self.base.maps(view, batch)]  # it also tells the clean logits, from which the rivals are chosen
+            # A clean pass of the base's own tells the clean logits too, from which the rivals are chosen.
+            heats: list[Tensor] = [] if self.base.copies else [self.base.maps(view, batch)]
             target = batch.settle(view)
             if target.classes is None:
                 raise InputError("var compares classes, so its target must be a class, not a function of the logits")
             assert batch.logits is not None
             rivals = competitors(self.classes, batch.logits, target.classes, target.rivals)
             asked = rivals.clamp_min(0)  # images with fewer rivals ask about class 0 instead, and forget the answer
-            heats += self.base.maps_of(view, batch, [Target(column) for column in asked.T[1:]])
+            targets = [target, *(Target(column) for column in asked.T[1:])]
+            heats += self.base.maps_of(view, batch, targets[len(heats) :])
         takes_part = (rivals >= 0).T.to(heats[0].device)
         return share(full(torch.stack(heats)), takes_part, self.temperatures, self.normalise)
 
