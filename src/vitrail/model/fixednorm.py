@@ -1,8 +1,8 @@
 """Batch normalisation with fixed statistics, and a gradient that costs no more than it has to.
 
 In evaluation mode it is a scale and a shift, so its gradient is one product. On a CPU torch reads the input once more
-and adds up what the weights' gradients would need, whether or not anyone asks for them; in a small CNN with several
-classes to explain that is up to 40 % of the time.
+and adds up what the weights' gradients would need, whether or not anyone asks for them; `benchmarks/cnn_cpu.py` has
+both.
 """
 
 from collections.abc import Callable
