@@ -120,9 +120,8 @@ class Still:
             try:
                 yield
             finally:
-                if (
-                    before[0] is not None and before[1] is not images
-                ):  # other images' memory goes on; these are forgotten
+                if before[0] is not None and before[1] is not images:
+                    # Those outside are still remembered; these are done with, and their traces are large.
                     for key in [key for key, (of, _) in before[0].items() if of is images]:
                         del before[0][key]
                 self._memory, self._remembered = before
