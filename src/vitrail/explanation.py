@@ -50,6 +50,7 @@ class Explanation:
         backwards: Images pushed backward.
         versions: Library versions.
         extras: What else the method found and wants kept, by name; (B, ...) each.
+        notes: What a reader of each map must know, in sentences; one tuple an image.
     """
 
     maps: Tensor
@@ -67,6 +68,11 @@ class Explanation:
     backwards: int
     versions: dict[str, str] = field(default_factory=versions)
     extras: dict[str, Tensor] = field(default_factory=dict)
+    notes: tuple[tuple[str, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.notes:
+            object.__setattr__(self, "notes", ((),) * len(self.maps))
 
     def __len__(self) -> int:
         return len(self.maps)
@@ -77,6 +83,12 @@ class Explanation:
             f"Explanation({self.method} on {self.model}: {count} maps of {rows} x {columns}, "
             f"{self.seconds:.2f} s, {self.forwards} forward and {self.backwards} backward passes)"
         )
+
+    @property
+    def empty(self) -> Tensor:
+        """(B,) boolean: maps that hold no evidence, because they have the same value everywhere."""
+        flat = self.maps.flatten(1)
+        return flat.amax(1) == flat.amin(1)
 
     def first(self, count: int) -> "Explanation":
         """The explanation of the first images alone, with their share of the cost."""
@@ -91,6 +103,7 @@ class Explanation:
             classes=None if self.classes is None else self.classes[:count],
             images=self.images[:count],
             extras={name: values[:count] for name, values in self.extras.items()},
+            notes=self.notes[:count],
         )
 
     def with_gamma(self, gamma: float) -> "Explanation":
@@ -173,6 +186,7 @@ class Explanation:
             "fingerprint": self.fingerprint,
             "size": list(self.size),
             "images": list(self.images),
+            "notes": [list(notes) for notes in self.notes],
             "explained": [self.explained(i) for i in range(len(self))],
             "class_names": None if self.class_names is None else list(self.class_names),
             "seconds": self.seconds,
@@ -228,6 +242,7 @@ class Explanation:
             size=tuple(facts["size"]),
             images=tuple(facts["images"]),
             class_names=None if names is None else tuple(names),
+            notes=tuple(tuple(notes) for notes in facts.get("notes", ())),
             extras={key.removeprefix(EXTRA): value for key, value in arrays.items() if key.startswith(EXTRA)},
             **{
                 key: facts[key]

@@ -109,6 +109,7 @@ def _explain(
         forwards=view.meter.forwards - forwards,
         backwards=view.meter.backwards - backwards,
         extras={name: torch.cat([part.extras[name] for part in done]) for name in done[0].extras},
+        notes=tuple(notes for part in done for notes in part.notes),
     )
 
 
@@ -120,25 +121,22 @@ class _Done(NamedTuple):
     classes: Tensor | None
     size: tuple[int, int]
     extras: dict[str, Tensor]
+    notes: list[tuple[str, ...]]
 
 
 def _chunk(view: View, sources: Sequence[Any], method: Method, target: Target | None) -> _Done:
     batch = Batch(view.preprocess.batch(sources).to(view.device, view.dtype), target)
     with view.still():
-        maps = method.maps(view, batch)
+        maps = method.evidence(view, batch)
         target = batch.settle(view)
-    expected = (len(batch), *method.shape(view, batch.size))
-    if maps.shape != expected:
-        raise RuntimeError(f"{method.spec} gave maps of {tuple(maps.shape)}, not {expected}")
-    maps = maps.detach().float().cpu()
-    method.check_numbers(view, batch, maps)
     assert batch.logits is not None
     return _Done(
-        maps=maps,
+        maps=maps.cpu(),
         logits=batch.logits.float().cpu(),
         classes=None if target.classes is None else target.classes.cpu(),
         size=batch.size,
         extras={name: values.detach().cpu() for name, values in batch.extras.items()},
+        notes=[tuple(notes) for notes in batch.notes],
     )
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.method.base import RULES, Batch, Gradient, Method, register
-from vitrail.method.layered import Layered, Mixing, check_start, weighted
+from vitrail.method.layered import Layered, Mixing, alone, check_base, check_start, weighted
 from vitrail.model import Need, View, full
 
 
@@ -27,7 +27,7 @@ class RawAttention(Mixing):
 
     identity: ClassVar[bool] = True
     normalise: ClassVar[bool] = True
-    layer: int = -1
+    layer: int = alone(-1)
 
     def matrices(self, view: View, batch: Batch, start: int) -> tuple[list[Tensor], Tensor]:
         check_start(start, view)
@@ -58,7 +58,7 @@ class GenAtt(Mixing):
 
     identity: ClassVar[bool] = True
     normalise: ClassVar[bool] = False
-    start: int = 0
+    start: int = alone(0)
     heads: Literal["clamp_mean", "mean_clamp"] = "clamp_mean"
     gradient: Gradient = "true"
 
@@ -95,7 +95,7 @@ class Rollout(Method):
     start: int = 0
 
     def __post_init__(self) -> None:
-        check_kind("rollout", self.base, Mixing, "a matrix")
+        check_base("rollout", self.base, Mixing, "a matrix")
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         return view.patch_map(self.base.rolled(view, batch, self.start), view.layout(batch.size))
@@ -157,7 +157,7 @@ class AttIxG(Layered):
         gradient: The model's own gradient, or the frozen one.
     """
 
-    layer: int = -2
+    layer: int = alone(-2)
     compat: Literal["paper", "authors"] = "paper"
     gradient: Gradient = "true"
 
@@ -179,13 +179,3 @@ class AttIxG(Layered):
         found = self.layers(view, batch, 0)
         layer = min(self.layer % view.depth, len(found) - 1)
         return view.patch_map(found[layer], view.layout(batch.size))
-
-
-def check_kind(name: str, base: Method, kind: type, what: str) -> None:
-    """Refuse a base method that lacks what a composition builds on, and name some that have it."""
-    if isinstance(base, kind):
-        return
-    from vitrail.method.base import METHODS
-
-    able = [other for other, cls in sorted(METHODS.items()) if issubclass(cls, kind)]
-    raise InputError(f"{name} needs a method with {what} at every layer, which {base.id} is not; use {', '.join(able)}")

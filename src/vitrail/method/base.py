@@ -21,6 +21,12 @@ RULES: dict[str, Rule] = {"true": TRUE, "frozen": FROZEN}
 
 METHODS: dict[str, type["Method"]] = {}
 
+ROUNDED = "{spec} gave no value above the rounding of its own computation: the map is empty"
+FLAT = "{spec} gave the same value everywhere: the map is empty"
+
+CANCELLED = 16
+"""Terms that add up to less than so many roundings of their sizes have cancelled: what is left is no evidence."""
+
 COPIES_ON_CPU, COPIES_ON_GPU = 32, 256
 """Images pushed through together when a method looks at many copies of each; a GPU starves on few."""
 
@@ -32,6 +38,9 @@ class Batch:
         images: (B, 3, H, W) model inputs.
         logits: (B, classes) of the clean images, once some forward pass has shown them.
         extras: What a method found besides the maps and the explanation should keep, by name; (B, ...) each.
+        rounding: (B,) how large the rounding of each map's own computation may be, where a method knows: values no
+            larger are no evidence.
+        notes: What a reader of each map must know, in sentences.
     """
 
     def __init__(self, images: Tensor, target: Target | None = None, keys: Tensor | None = None) -> None:
@@ -41,6 +50,8 @@ class Batch:
         self._target = None if target is None else target.to(images.device)
         self._keys = keys
         self.extras: dict[str, Tensor] = {}
+        self.rounding = torch.zeros(len(images), device=images.device)
+        self.notes: list[list[str]] = [[] for _ in range(len(images))]
 
     def __len__(self) -> int:
         return len(self.images)
@@ -104,14 +115,37 @@ class Batch:
     def aimed(self, target: Target) -> "Batch":
         """The very same images, explained for another target."""
         other = Batch(self.images, target, self._keys)
-        other.logits = self.logits
+        other.logits, other.notes = self.logits, self.notes
         return other
 
     def beside(self, images: Tensor) -> "Batch":
         """Changed copies of the same images: same target, same random numbers."""
         if self._keys is None:
             self._keys = checksum(self.images)
-        return Batch(images, self._target, self._keys)
+        other = Batch(images, self._target, self._keys)
+        other.rounding, other.notes = self.rounding, self.notes
+        return other
+
+    def note(self, sentence: str, which: Tensor | None = None) -> None:
+        """Tell the readers of all maps, or of those where ``which`` (B,) is true, something they must know."""
+        for i in range(len(self)) if which is None else which.nonzero().flatten().tolist():
+            if sentence not in self.notes[i]:
+                self.notes[i].append(sentence)
+
+    def total(self, terms: Tensor, dim: int | tuple[int, ...], within: int = 0) -> Tensor:
+        """Add terms up, and remember how large the rounding of the sum may be: terms may cancel to nothing.
+
+        Args:
+            terms: Of any shape, the images along dimension ``within``.
+            dim: The dimensions added up.
+            within: The dimension of the images.
+        """
+        sizes = full(terms.detach()).abs().sum(dim, keepdim=True).movedim(within, 0).flatten(1).amax(1)
+        precise = torch.finfo(terms.dtype).eps
+        if torch.is_autocast_enabled(terms.device.type):
+            precise = max(precise, torch.finfo(torch.get_autocast_dtype(terms.device.type)).eps)
+        torch.maximum(self.rounding, CANCELLED * precise * sizes.to(self.rounding), out=self.rounding)
+        return terms.sum(dim)
 
 
 def checksum(images: Tensor) -> Tensor:
@@ -191,9 +225,27 @@ class Method(Configured, ABC):
         self.check(view)
         batch = Batch(inputs.to(view.device, view.dtype), resolved)
         with view.still():
-            maps = self.maps(view, batch).detach().float()
+            return self.evidence(view, batch).to(inputs.device)
+
+    def evidence(self, view: View, batch: Batch) -> Tensor:
+        """(B, rows, columns) float32: the maps as they are handed out, checked.
+
+        A map that is no larger than the rounding of its own computation becomes zero, and a note says so.
+        """
+        maps = self.maps(view, batch).detach()
+        expected = (len(batch), *self.shape(view, batch.size))
+        if maps.shape != expected:
+            raise RuntimeError(f"{self.spec} gave maps of {tuple(maps.shape)}, not {expected}")
+        maps = maps.float()
         self.check_numbers(view, batch, maps)
-        return maps.to(inputs.device)
+        largest = maps.abs().flatten(1).amax(1)
+        rounded = (largest <= batch.rounding.to(largest)) & (largest > 0)
+        flat = rounded | (maps.flatten(1).amax(1) == maps.flatten(1).amin(1))
+        if flat.any():  # the first wait for the device that is not the check above
+            maps = maps.masked_fill(rounded[:, None, None], 0)
+            batch.note(ROUNDED.format(spec=self.spec), rounded)
+            batch.note(FLAT.format(spec=self.spec), flat & ~rounded)
+        return maps
 
     def check(self, view: View) -> None:
         """Refuse a model that cannot give what the method needs, and name methods that would work."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.method.base import RULES, Batch, Gradient, register
-from vitrail.method.layered import Layered, check_start, states_and_gradients
+from vitrail.method.layered import Layered, alone, check_start, states_and_gradients
 from vitrail.model import Need, View, full
 
 COST = "1 forward, 1 backward"
@@ -33,7 +33,7 @@ class WeightedFeatures(Layered):
         gradient: The model's own gradient, or the frozen one.
     """
 
-    relu: bool = True
+    relu: bool = alone(True)
     gradient: Gradient = "true"
 
     @abstractmethod
@@ -174,8 +174,8 @@ class AttCAM(Layered):
         gradient: The model's own gradient, or the frozen one.
     """
 
-    layer: int = -1
-    relu: bool = False
+    layer: int = alone(-1)
+    relu: bool = alone(False)
     gradient: Gradient = "true"
 
     def layers(self, view: View, batch: Batch, start: int) -> Tensor:

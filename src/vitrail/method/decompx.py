@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.method.base import Batch, register
-from vitrail.method.layered import Layered, check_start, states_and_gradients
+from vitrail.method.layered import Layered, alone, check_start, states_and_gradients
 from vitrail.model import FROZEN, BlockParts, Need, Rule, View, full
 
 Bias = Literal["none", "token", "absdot", "abssim", "norm", "equal", "cls", "dot"]
@@ -54,7 +54,7 @@ class DecompX(Layered):
         activation: ``zo``: a line through zero and the activation's value; ``la``: its tangent, whose offset is a bias.
     """
 
-    start: int = 0
+    start: int = alone(0)
     bias: Bias = "none"
     activation: Literal["zo", "la"] = "zo"
 

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.method.base import RULES, Batch, Gradient, Method, register
-from vitrail.method.layered import Layered, check_start
+from vitrail.method.layered import Layered, alone, check_start
 from vitrail.model import Need, Rule, Trace, View, full
 
 _HEARD = "_vitrail_biases"
@@ -215,7 +215,7 @@ class FullGradPlus(Layered):
         gradient: The model's own gradient, or the frozen one.
     """
 
-    start: int = 0
+    start: int = alone(0)
     gradient: Gradient = "true"
 
     def layers(self, view: View, batch: Batch, start: int) -> Tensor:

@@ -1,15 +1,44 @@
 """Methods that speak at every layer: what PLUS, SkipPLUS and rollout are built from."""
 
+import dataclasses
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from vitrail.errors import InputError
-from vitrail.method.base import Batch, Method
+from vitrail.method.base import METHODS, Batch, Method
 from vitrail.model import Rule, View, full
+
+
+def alone(default: Any) -> Any:
+    """A field that counts where a method speaks alone; compositions read its layers without it, and refuse it."""
+    return dataclasses.field(default=default, metadata={"alone": True})
+
+
+def check_base(name: str, base: Method, kind: type, what: str) -> None:
+    """Refuse a base method that lacks what a composition builds on, or that sets a field which is not read there.
+
+    Args:
+        name: The composition.
+        base: What it holds.
+        kind: What that must be.
+        what: The same in words.
+    """
+    if not isinstance(base, kind):
+        able = [other for other, cls in sorted(METHODS.items()) if issubclass(cls, kind)]
+        raise InputError(
+            f"{name} needs a method with {what} at every layer, which {base.id} is not; use {', '.join(able)}"
+        )
+    for field in dataclasses.fields(base):
+        value = getattr(base, field.name)
+        if field.metadata.get("alone") and value != field.default:
+            other = ", or give it to skipplus" if field.name == "start" else ""
+            raise InputError(
+                f"{name} reads {base.id} at every layer, where {field.name}={value!r} says nothing; leave it out{other}"
+            )
 
 
 def check_start(start: int, view: View) -> None:

@@ -6,11 +6,11 @@ from typing import Literal
 
 from torch import Tensor
 
-from vitrail.method.attention import AttIxG, GenAtt, check_kind
+from vitrail.method.attention import AttIxG, GenAtt
 from vitrail.method.base import Batch, Gradient, Method, register
 from vitrail.method.decompx import DecompX
 from vitrail.method.gradient import InputXGradient
-from vitrail.method.layered import Layered
+from vitrail.method.layered import Layered, check_base
 from vitrail.model import Need, View
 
 PAPER = "Mehri et al. 2024"
@@ -30,7 +30,7 @@ class Plus(Method):
     base: Layered = DecompX()
 
     def __post_init__(self) -> None:
-        check_kind("plus", self.base, Layered, "a value for every token")
+        check_base("plus", self.base, Layered, "a value for every token")
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         return view.patch_map(self.base.accumulate(view, batch, 0), view.layout(batch.size))
@@ -52,7 +52,7 @@ class SkipPlus(Method):
     compat: Literal["paper", "authors"] = "paper"
 
     def __post_init__(self) -> None:
-        check_kind("skipplus", self.base, Layered, "a value for every token")
+        check_base("skipplus", self.base, Layered, "a value for every token")
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         middle = math.ceil(view.depth / 2) if self.compat == "paper" else view.depth // 2
