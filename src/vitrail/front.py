@@ -129,6 +129,7 @@ def _chunk(view: View, sources: Sequence[Any], method: Method, target: Target | 
     with view.still():
         maps = method.evidence(view, batch)
         target = batch.settle(view)
+    batch.check()
     assert batch.logits is not None
     return _Done(
         maps=maps.cpu(),
