@@ -1,0 +1,143 @@
+"""No idle parameter: every field of every method makes a difference, or another value of it is refused."""
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import timm
+import torch
+from torch import Tensor
+
+import vitrail
+from fields import Case, cases, idle, told_apart
+from small import SIZES
+from vitrail import scenes
+from vitrail.method import METHODS, Batch, Layered, Method, Mixing, parse
+from vitrail.method.base import Method as _Method
+from vitrail.model import Target, View, load
+from vitrail.spec import Configured
+
+QUICK = {
+    "ig": "ig(steps=3)",
+    "smoothgrad": "smoothgrad(samples=2)",
+    "scorecam": "scorecam(channels=4)",
+    "ablationcam": "ablationcam(channels=4)",
+    "bt_h": "bt_h(steps=3)",
+    "bt_t": "bt_t(steps=3)",
+    "t_attn": "t_attn(steps=3)",
+    "rise": "rise(masks=6, grid=3, keep=0.5)",
+    "occlusion": "occlusion(window=32, stride=32)",
+    "pami": "pami(window=32, stride=32)",
+    "lime": "lime(samples=12)",
+    "kernel_shap": "kernel_shap(samples=12)",
+    "shapley": "shapley(samples=2, grid=2)",
+    "hsic": "hsic(designs=8, grid=2)",
+    "tis": "tis(masks=6)",
+    "vit_cx": "vit_cx(masks=6)",
+    "less_is_more": "less_is_more(regions=(2, 2))",
+    "mda": "mda(seed=genatt, baseline=rise_blur)",
+}
+
+OTHER: dict[tuple[str, str], tuple[Any, ...]] = {
+    ("less_is_more", "regions"): ((2, 4), (1, 2)),
+    ("less_is_more", "weights"): ((1.0, 0.0, 0.0, 0.0),),
+    ("mda", "seed"): (parse("random"), None),
+    ("mda", "window"): (2, 5, 50),
+    ("plus", "base"): (parse("ixg"),),
+    ("skipplus", "base"): (parse("ixg"),),
+    ("rollout", "base"): (parse("genatt"),),
+    ("smoothgrad", "base"): (parse("ixg"),),
+    ("var", "base"): (parse("ixg"),),
+    ("var", "classes"): ("top2", "best_worst", (1, 2)),
+    ("var", "temperatures"): ((0.01,),),
+    ("tis", "layers"): ((0,), (1,)),
+    ("scorecam", "channels"): (2, 3),
+    ("atman", "grid"): (2,),
+    ("lrp", "epsilon"): (0.5,),
+    ("aha", "explainer"): ("nowhere",),
+}
+
+
+@functools.cache
+def views() -> tuple[View, ...]:
+    """A class token, average pooling and a CNN, all small."""
+
+    def made(name: str, **options: Any) -> View:
+        torch.manual_seed(1)
+        return load(timm.create_model(name, pretrained=False, **options).eval(), size=(64, 64))
+
+    return (
+        made("vit_tiny_patch16_224", **SIZES),
+        made("vit_tiny_patch16_224", **SIZES, global_pool="avg"),
+        made("resnet18", num_classes=6),
+    )
+
+
+@functools.cache
+def images(size: tuple[int, int]) -> Tensor:
+    made = load("demo").preprocess.batch([scenes.make(seed).pil for seed in (7, 8)])
+    return torch.nn.functional.interpolate(made, size, mode="bilinear")
+
+
+@functools.cache
+def maps(method: Method, number: int) -> Tensor | None:
+    """What a method gives on one of the models, or None where it is refused with a sentence."""
+    view = views()[number]
+    try:
+        method.check(view)
+        with view.still():
+            return method.evidence(view, Batch(images(view.size), Target(torch.tensor([1, 2])))).cpu()
+    except vitrail.InputError:
+        return None
+
+
+def results(method: Configured) -> Iterator[Tensor | None]:
+    assert isinstance(method, _Method)
+    return (maps(method, number) for number in range(len(views())))
+
+
+def check(case: Case) -> str | None:
+    """The case's name where the field lies idle, and nothing is said about it."""
+    reason = idle(case.before, case.field)
+    if told_apart(case, results):
+        assert reason is None, f"{case.name} makes a difference, but is said to be idle: {reason}"
+        return None
+    if reason:
+        print(f"{case.name}: {reason}")
+        return None
+    return case.name
+
+
+@pytest.mark.parametrize("name", sorted(set(METHODS) - {"aha"}))
+def test_every_field_of_every_method_counts(name: str) -> None:
+    lying = [case for case in map(check, cases(parse(QUICK.get(name, name)), OTHER)) if case]
+    assert not lying, f"changes nothing, and is not refused: {'; '.join(lying)}"
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner"),
+    [
+        (outer, inner)
+        for outer, kind in (("plus", Layered), ("skipplus", Layered), ("rollout", Mixing))
+        for inner, cls in sorted(METHODS.items())
+        if issubclass(cls, kind)
+    ],
+)
+def test_every_field_of_a_base_counts_in_a_composition(outer: str, inner: str) -> None:
+    lying = []
+    for case in cases(parse(inner), OTHER):
+        try:
+            before = parse(f"{outer}({case.before.spec})")
+        except vitrail.InputError:
+            continue
+        after = []
+        for changed in case.after:
+            try:
+                after.append(parse(f"{outer}({changed.spec})"))
+            except vitrail.InputError:
+                continue
+        composed = Case(before, tuple(after), "base")
+        if after and not told_apart(composed, results) and not idle(case.before, case.field):
+            lying.append(f"{composed.after[0].spec} is {before.spec}")
+    assert not lying, f"changes nothing, and is not refused: {'; '.join(lying)}"
