@@ -143,7 +143,7 @@ def test_attcam_layers_add_up_in_plus() -> None:
     images = pictures(1, view.size).double()
     alone = [exact(AttCAM(layer=layer), view, images, 1) for layer in range(3)]
     assert close(exact("plus(attcam)", view, images, 1), sum(alone))
-    with pytest.raises(vitrail.InputError, match="layer 3 does not exist"):
+    with pytest.raises(vitrail.InputError, match="layer must be 0 to 2"):
         AttCAM(layer=3).attribute(view, images)
 
 

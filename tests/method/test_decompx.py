@@ -62,13 +62,6 @@ def test_it_is_not_the_plain_gradient() -> None:
     assert off(plain.detach(), decompx(model, image[0], 1, 0)) > 0.05
 
 
-@pytest.mark.parametrize("start", [-1, 4])
-def test_a_start_layer_that_does_not_exist_is_refused(start: int) -> None:
-    view = load(timm.create_model("vit_tiny_patch16_224", pretrained=False, **_SMALL))
-    with pytest.raises(InputError, match="start layer must be 0 to 3"):
-        DecompX(start=start).attribute(view, pictures(1, view.size))
-
-
 # ------------------------------------------------------------------------------------------------------- biases
 
 SHARED = ["absdot", "abssim", "norm", "equal", "cls", "dot"]

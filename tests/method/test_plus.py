@@ -148,9 +148,3 @@ def test_all_layers_come_from_one_pass(view: View, images: Tensor, base: str) ->
 def test_methods_without_layers_are_refused(spec: str) -> None:
     with pytest.raises(vitrail.InputError, match=r"at every layer, which .* is not; use .*genatt"):
         parse(spec)
-
-
-@pytest.mark.parametrize("start", [-1, DEPTH])
-def test_a_start_layer_that_does_not_exist_is_refused(view: View, images: Tensor, start: int) -> None:
-    with pytest.raises(vitrail.InputError, match=f"start layer must be 0 to {DEPTH - 1}"):
-        vitrail.explain(view, images, f"skipplus(start={start})")

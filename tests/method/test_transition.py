@@ -48,5 +48,5 @@ def test_wrong_settings_are_told() -> None:
     with pytest.raises(vitrail.InputError, match="at least 2 steps"):
         TransitionAttention(steps=1)
     view = load(build("class token"))
-    with pytest.raises(vitrail.InputError, match="the start layer must be 0 to 3"):
+    with pytest.raises(vitrail.InputError, match="start must be 0 to 3"):
         TransitionAttention(start=4).attribute(view, pictures(1, view.size).double())

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.method.base import RULES, Batch, Gradient, Method, register
-from vitrail.method.layered import Layered, Mixing, alone, check_base, check_start, weighted
+from vitrail.method.layered import Block, Layered, Mixing, alone, block_of, check_base, check_start, weighted
 from vitrail.model import Need, View, full
 
 
@@ -22,12 +22,12 @@ class RawAttention(Mixing):
     """What one layer's heads attend to on average, as the head reads it. The same for every class.
 
     Attributes:
-        layer: The block, counted from 0, or from the end when negative.
+        layer: The block: counted from 0, from the end when negative, ``middle`` or ``last``.
     """
 
     identity: ClassVar[bool] = True
     normalise: ClassVar[bool] = True
-    layer: int = alone(-1)
+    layer: Block = alone(-1)
 
     def matrices(self, view: View, batch: Batch, start: int) -> tuple[list[Tensor], Tensor]:
         check_start(start, view)
@@ -37,9 +37,8 @@ class RawAttention(Mixing):
         return matrices, view.readout_weights(trace, view.layout(batch.size))
 
     def maps(self, view: View, batch: Batch) -> Tensor:
-        if not -view.depth <= self.layer < view.depth:
-            raise InputError(f"layer {self.layer} does not exist: {view.name} has {view.depth} blocks")
-        return view.patch_map(self.layers(view, batch, 0)[self.layer], view.layout(batch.size))
+        block = block_of(self.layer, view, "layer")
+        return view.patch_map(self.layers(view, batch, block)[0], view.layout(batch.size))
 
 
 @register(
@@ -50,7 +49,7 @@ class GenAtt(Mixing):
     """Attention times its gradient, positive part, rolled out with the skip connections.
 
     Attributes:
-        start: The first block taken in.
+        start: The first block taken in: counted from 0, from the end when negative, ``middle`` or ``last``.
         heads: Take the positive part of every head before their mean (``clamp_mean``), or of the mean (``mean_clamp``,
             as the comparison code of Bi-Attn does).
         gradient: The model's own gradient, or the frozen one.
@@ -58,7 +57,7 @@ class GenAtt(Mixing):
 
     identity: ClassVar[bool] = True
     normalise: ClassVar[bool] = False
-    start: int = alone(0)
+    start: Block = alone(0)
     heads: Literal["clamp_mean", "mean_clamp"] = "clamp_mean"
     gradient: Gradient = "true"
 
@@ -76,7 +75,7 @@ class GenAtt(Mixing):
         return product.relu().mean(1) if self.heads == "clamp_mean" else product.mean(1).relu()
 
     def maps(self, view: View, batch: Batch) -> Tensor:
-        return view.patch_map(self.rolled(view, batch, self.start), view.layout(batch.size))
+        return view.patch_map(self.rolled(view, batch, block_of(self.start, view)), view.layout(batch.size))
 
 
 @register("rollout", family="attention", paper="Abnar and Zuidema 2020", cost="as the base", needs=(Need.ATTENTION,))
@@ -88,17 +87,17 @@ class Rollout(Method):
 
     Attributes:
         base: What is rolled out: a method with a (to, from) matrix at every layer.
-        start: The first block taken in.
+        start: The first block taken in: counted from 0, from the end when negative, ``middle`` or ``last``.
     """
 
     base: Mixing = field(default=RawAttention(), metadata={"understood": True})
-    start: int = 0
+    start: Block = 0
 
     def __post_init__(self) -> None:
         check_base("rollout", self.base, Mixing, "a matrix")
 
     def maps(self, view: View, batch: Batch) -> Tensor:
-        return view.patch_map(self.base.rolled(view, batch, self.start), view.layout(batch.size))
+        return view.patch_map(self.base.rolled(view, batch, block_of(self.start, view)), view.layout(batch.size))
 
 
 @register(
@@ -157,7 +156,7 @@ class AttIxG(Layered):
         gradient: The model's own gradient, or the frozen one.
     """
 
-    layer: int = alone(-2)
+    layer: Block = alone(-2)
     compat: Literal["paper", "authors"] = "paper"
     gradient: Gradient = "true"
 
@@ -176,6 +175,10 @@ class AttIxG(Layered):
         )
 
     def maps(self, view: View, batch: Batch) -> Tensor:
-        found = self.layers(view, batch, 0)
-        layer = min(self.layer % view.depth, len(found) - 1)
-        return view.patch_map(found[layer], view.layout(batch.size))
+        block = block_of(self.layer, view, "layer")
+        if self.compat == "paper" and block == view.depth - 1:
+            raise InputError(
+                f"{self.spec} asks for tokens behind the last block of {view.name}, of which the head reads no patch; "
+                "use layer=-2 or compat=authors"
+            )
+        return view.patch_map(self.layers(view, batch, block)[0], view.layout(batch.size))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.method.base import Batch, Method, register
-from vitrail.method.layered import weighted
+from vitrail.method.layered import Block, weighted
 from vitrail.method.transition import check_steps, first_block, integrated_gradient, readout_rows
 from vitrail.model import Need, Trace, View, full
 
@@ -27,7 +27,7 @@ class BiAttn(Method):
 
     part: ClassVar[int]
     steps: int = 20
-    start: int | None = None
+    start: Block | None = None
 
     def __post_init__(self) -> None:
         check_steps(self.id, self.steps)

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vitrail.errors import InputError
 from vitrail.method.base import RULES, Batch, Gradient, register
-from vitrail.method.layered import Layered, alone, check_start, states_and_gradients
+from vitrail.method.layered import Block, Layered, alone, block_of, check_start, states_and_gradients
 from vitrail.model import Need, View, full
 
 COST = "1 forward, 1 backward"
@@ -169,12 +168,12 @@ class AttCAM(Layered):
     sign, as SkipPLUS does, since the positive part is empty whenever the heads' mean gradients are negative.
 
     Attributes:
-        layer: The block read by the method alone, counted from 0, or from the end when negative.
+        layer: The block read by the method alone: counted from 0, from the end when negative, ``middle`` or ``last``.
         relu: Keep the positive part only.
         gradient: The model's own gradient, or the frozen one.
     """
 
-    layer: int = alone(-1)
+    layer: Block = alone(-1)
     relu: bool = alone(False)
     gradient: Gradient = "true"
 
@@ -190,8 +189,6 @@ class AttCAM(Layered):
         return torch.stack([(w[..., None] * full(a.detach())).sum(2).mean(1) for w, a in zip(rows, attention)])
 
     def maps(self, view: View, batch: Batch) -> Tensor:
-        if not -view.depth <= self.layer < view.depth:
-            raise InputError(f"layer {self.layer} does not exist: {view.name} has {view.depth} blocks")
-        values = self.layers(view, batch, self.layer % view.depth)[0]
+        values = self.layers(view, batch, block_of(self.layer, view, "layer"))[0]
         cam = view.patch_map(values, view.layout(batch.size))
         return cam.relu() if self.relu else cam

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.method.base import Batch, register
-from vitrail.method.layered import Layered, alone, check_start, states_and_gradients
+from vitrail.method.layered import Block, Layered, alone, block_of, check_start, states_and_gradients
 from vitrail.model import FROZEN, BlockParts, Need, Rule, View, full
 
 Bias = Literal["none", "token", "absdot", "abssim", "norm", "equal", "cls", "dot"]
@@ -46,7 +46,7 @@ class DecompX(Layered):
     tensor, one image at a time, and costs about as many passes as there are tokens.
 
     Attributes:
-        start: The block whose input tokens are decomposed.
+        start: The block whose input tokens are decomposed: from 0, from the end when negative, ``middle`` or ``last``.
         bias: ``none`` leaves biases out; ``token`` makes them a source of their own, which `bias_share` tells (the map
             is the same); the others share each bias out, in proportion to how far the parts lie along it (``absdot``,
             ``dot`` with sign), to the cosine (``abssim``), to the parts' ``norm``, ``equal``ly among all that are not
@@ -54,7 +54,7 @@ class DecompX(Layered):
         activation: ``zo``: a line through zero and the activation's value; ``la``: its tangent, whose offset is a bias.
     """
 
-    start: int = alone(0)
+    start: Block = alone(0)
     bias: Bias = "none"
     activation: Literal["zo", "la"] = "zo"
 
@@ -76,12 +76,13 @@ class DecompX(Layered):
         return torch.stack([(x * g).sum(-1) for x, g in zip(states[:-1], gradients[:-1])])
 
     def maps(self, view: View, batch: Batch) -> Tensor:
-        found = self.shares(view, batch, self.start) if self._shared else self.layers(view, batch, self.start)[0]
+        start = block_of(self.start, view)
+        found = self.shares(view, batch, start) if self._shared else self.layers(view, batch, start)[0]
         return view.patch_map(found, view.layout(batch.size))
 
     def bias_share(self, view: View, batch: Batch) -> Tensor:
         """(B,): what the biases from block ``start`` on have in the score: all that no token has."""
-        shares = self.layers(view, batch, self.start)[0].sum(-1)
+        shares = self.layers(view, batch, block_of(self.start, view))[0].sum(-1)
         with torch.no_grad():
             return full(batch.score(view.logits(batch.images))) - shares
 

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.method.base import RULES, Batch, Gradient, Method, register
-from vitrail.method.layered import Layered, alone, check_start
+from vitrail.method.layered import Block, Layered, alone, block_of, check_start
 from vitrail.model import Need, Rule, Trace, View, full
 
 _HEARD = "_vitrail_biases"
@@ -211,11 +211,12 @@ class FullGradPlus(Layered):
     of the layers' own maps would count a bias again for every block in front of it.
 
     Attributes:
-        start: The block whose input tokens are taken by the method alone.
+        start: The block whose input tokens are taken by the method alone: from 0, from the end when negative,
+            ``middle`` or ``last``.
         gradient: The model's own gradient, or the frozen one.
     """
 
-    start: int = alone(0)
+    start: Block = alone(0)
     gradient: Gradient = "true"
 
     def layers(self, view: View, batch: Batch, start: int) -> Tensor:
@@ -253,7 +254,7 @@ class FullGradPlus(Layered):
         return products, biases
 
     def maps(self, view: View, batch: Batch) -> Tensor:
-        return view.patch_map(self.layers(view, batch, self.start)[0], view.layout(batch.size))
+        return view.patch_map(self.layers(view, batch, block_of(self.start, view))[0], view.layout(batch.size))
 
 
 def _token_rows(share: Tensor) -> Tensor:

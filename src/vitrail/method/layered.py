@@ -1,9 +1,10 @@
 """Methods that speak at every layer: what PLUS, SkipPLUS and rollout are built from."""
 
 import dataclasses
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -11,6 +12,9 @@ from torch import Tensor
 from vitrail.errors import InputError
 from vitrail.method.base import METHODS, Batch, Method
 from vitrail.model import Rule, View, full
+
+Block = int | Literal["middle", "last"]
+"""A block of a model of any depth: counted from 0, from the end when negative, or by a word."""
 
 
 def alone(default: Any) -> Any:
@@ -41,8 +45,26 @@ def check_base(name: str, base: Method, kind: type, what: str) -> None:
             )
 
 
+def block_of(block: Block, view: View, field: str = "start") -> int:
+    """The block a field means, counted from 0.
+
+    Args:
+        block: What the field says; ``middle`` is half of the depth, rounded up.
+        view: The model.
+        field: Its name, for the error message.
+    """
+    words = {"middle": min(math.ceil(view.depth / 2), view.depth - 1), "last": view.depth - 1}
+    found = words.get(block, view.depth) if isinstance(block, str) else block
+    if not -view.depth <= found < view.depth:
+        raise InputError(
+            f"{field} must be 0 to {view.depth - 1}, -{view.depth} to -1 (counted from the end), middle or last on "
+            f"{view.name}, which has {view.depth} blocks, but {block} was given"
+        )
+    return found % view.depth
+
+
 def check_start(start: int, view: View) -> None:
-    """Refuse a start layer the model does not have."""
+    """Refuse a start layer the model does not have; those that count from the end are resolved by `block_of`."""
     if not 0 <= start < view.depth:
         raise InputError(f"the start layer must be 0 to {view.depth - 1} on {view.name}, but {start} was given")
 

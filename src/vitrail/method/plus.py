@@ -1,6 +1,5 @@
 """PLUS and SkipPLUS: a method's layers added up, all from one pass; and the published methods that are such sums."""
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,7 +9,7 @@ from vitrail.method.attention import AttIxG, GenAtt
 from vitrail.method.base import Batch, Gradient, Method, register
 from vitrail.method.decompx import DecompX
 from vitrail.method.gradient import InputXGradient
-from vitrail.method.layered import Layered, check_base
+from vitrail.method.layered import Block, Layered, block_of, check_base
 from vitrail.model import Need, View
 
 PAPER = "Mehri et al. 2024"
@@ -43,20 +42,21 @@ class SkipPlus(Method):
 
     Attributes:
         base: Any method with a value for every token at every layer.
-        start: The first block taken in; the middle one by default.
+        start: The first block taken in: counted from 0, from the end when negative, ``middle`` or ``last``; by default
+            the middle one.
         compat: For an odd number of blocks the middle is rounded up (``paper``) or down (``authors``).
     """
 
     base: Layered = DecompX()
-    start: int | None = None
+    start: Block | None = None
     compat: Literal["paper", "authors"] = "paper"
 
     def __post_init__(self) -> None:
         check_base("skipplus", self.base, Layered, "a value for every token")
 
     def maps(self, view: View, batch: Batch) -> Tensor:
-        middle = math.ceil(view.depth / 2) if self.compat == "paper" else view.depth // 2
-        start = min(middle, view.depth - 1) if self.start is None else self.start
+        middle: Block = "middle" if self.compat == "paper" else view.depth // 2
+        start = block_of(middle if self.start is None else self.start, view)
         return view.patch_map(self.base.accumulate(view, batch, start), view.layout(batch.size))
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.method.base import Batch, register
-from vitrail.method.layered import Layered, Mixing, check_start, weighted
+from vitrail.method.layered import Block, Layered, Mixing, block_of, check_start, weighted
 from vitrail.model import Entry, Need, Relevance, View, full, relevances, trace_pixels, trace_tokens
 
 CONSERVING = Relevance(dense="plus", convolution="plus", renormalise=True)
@@ -37,12 +37,13 @@ class TAttr(Mixing):
     """Attention's relevance times its gradient, positive part, rolled out with the skip connections.
 
     Attributes:
-        start: The first block taken in; the authors' benchmarks leave block 0 out.
+        start: The first block taken in: counted from 0, from the end when negative, ``middle`` or ``last``. The
+            authors' benchmarks leave block 0 out.
         normalise: Make the rows sum to one, as later comparisons with this method do.
     """
 
     identity: ClassVar[bool] = True
-    start: int = 0
+    start: Block = 0
     normalise: bool = False  # type: ignore[misc]
 
     def matrices(self, view: View, batch: Batch, start: int) -> tuple[list[Tensor], Tensor]:
@@ -62,7 +63,7 @@ class TAttr(Mixing):
         return moved
 
     def maps(self, view: View, batch: Batch) -> Tensor:
-        return view.patch_map(self.rolled(view, batch, self.start), view.layout(batch.size))
+        return view.patch_map(self.rolled(view, batch, block_of(self.start, view)), view.layout(batch.size))
 
 
 @register(
@@ -73,13 +74,13 @@ class PartialLRP(Mixing):
     """The positive relevance of one layer's attention, as the head reads it.
 
     Attributes:
-        layer: The block, counted from 0, or from the end when negative.
+        layer: The block: counted from 0, from the end when negative, ``middle`` or ``last``.
         rules: The ``original`` rules, or the ``conserving`` ones of T-Attr.
     """
 
     identity: ClassVar[bool] = True
     normalise: ClassVar[bool] = False
-    layer: int = -1
+    layer: Block = -1
     rules: AttentionRules = "original"
 
     def matrices(self, view: View, batch: Batch, start: int) -> tuple[list[Tensor], Tensor]:
@@ -87,9 +88,7 @@ class PartialLRP(Mixing):
         return [r.relu().mean(1) for r in found], row
 
     def maps(self, view: View, batch: Batch) -> Tensor:
-        if not -view.depth <= self.layer < view.depth:
-            raise InputError(f"layer {self.layer} does not exist: {view.name} has {view.depth} blocks")
-        found = self.layers(view, batch, self.layer % view.depth)
+        found = self.layers(view, batch, block_of(self.layer, view, "layer"))
         return view.patch_map(found[0], view.layout(batch.size))
 
 

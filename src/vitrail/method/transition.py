@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.method.base import Batch, Method, register
-from vitrail.method.layered import check_start, weighted
+from vitrail.method.layered import Block, block_of, weighted
 from vitrail.model import Layout, Need, Tap, Trace, View, full
 
 
@@ -40,7 +40,7 @@ class TransitionAttention(Method):
     """
 
     steps: int = 20
-    start: int | None = None
+    start: Block | None = None
     last_twice: bool = False
 
     def __post_init__(self) -> None:
@@ -66,11 +66,9 @@ def check_steps(name: str, steps: int) -> None:
         raise InputError(f"{name} needs at least 2 steps, both ends of the way, but steps={steps} was given")
 
 
-def first_block(view: View, start: int | None, part: int) -> int:
+def first_block(view: View, start: Block | None, part: int) -> int:
     """The start layer asked for, or the one behind a third, a quarter, ... of the depth."""
-    start = view.depth // part if start is None else start
-    check_start(start, view)
-    return start
+    return view.depth // part if start is None else block_of(start, view)
 
 
 def readout_rows(view: View, trace: Trace, layout: Layout) -> tuple[Tensor, Tensor]:
