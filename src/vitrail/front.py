@@ -137,7 +137,7 @@ def _chunk(view: View, sources: Sequence[Any], method: Method, target: Target | 
         classes=None if target.classes is None else target.classes.cpu(),
         size=batch.size,
         extras={name: values.detach().cpu() for name, values in batch.extras.items()},
-        notes=[tuple(notes) for notes in batch.notes],
+        notes=[tuple(notes) for notes in batch.remarks.notes],
     )
 
 

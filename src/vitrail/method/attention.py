@@ -7,12 +7,22 @@ mean over patch rows on average-pooled models, and the pool's own attention wher
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-import torch
 from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.method.base import RULES, Batch, Gradient, Method, register
-from vitrail.method.layered import Block, Layered, Mixing, alone, block_of, check_base, check_start, weighted
+from vitrail.method.layered import (
+    Block,
+    Layered,
+    Mixing,
+    alone,
+    block_of,
+    check_base,
+    check_length,
+    check_start,
+    products,
+    weighted,
+)
 from vitrail.model import Need, View, full
 
 
@@ -151,12 +161,13 @@ class AttIxG(Layered):
     """The attention a token receives in a block times its input x gradient behind that block.
 
     Attributes:
-        layer: The block whose attention is read by the method alone; the last one has no patch gradients behind it.
+        layer: The block whose attention is read by the method alone, by default the first, as SkipPLUS has it: counted
+            from 0, from the end when negative, ``middle`` or ``last``.
         compat: ``paper`` takes tokens behind the block (the last block drops out), ``authors`` those in front of it.
         gradient: The model's own gradient, or the frozen one.
     """
 
-    layer: Block = alone(-2)
+    layer: Block = alone(0)
     compat: Literal["paper", "authors"] = "paper"
     gradient: Gradient = "true"
 
@@ -167,18 +178,22 @@ class AttIxG(Layered):
         states = trace.states[start + 1 : -1] if behind else trace.states[start:-1]
         gradients = view.gradient(batch.score(trace.logits), states)
         received = [full(attention.detach()).mean((1, 2)) for attention in trace.attention[start:]]
-        return torch.stack(
-            [
-                attended * (full(state.detach()) * full(gradient)).sum(-1)
-                for attended, state, gradient in zip(received, states, gradients)
-            ]
-        )
+        weights = [attended[..., None] * full(gradient) for attended, gradient in zip(received, gradients)]
+        return products(view, batch, [full(state.detach()) for state in states], weights)
+
+    def check_layers(self, view: View, start: int, composition: str) -> None:
+        behind = start + (self.compat == "paper")
+        if behind == view.depth:
+            raise InputError(
+                f"{composition} asks for tokens behind the last block of {view.name}, where att_ixg reads none; "
+                f"use a start of at most {view.depth - 2}, or att_ixg(compat=authors)"
+            )
+        if self.gradient == "true":
+            check_length(view, behind, composition, self.id)
+
+    def check_evidence(self, view: View) -> None:
+        self.check_layers(view, block_of(self.layer, view, "layer"), self.spec)
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         block = block_of(self.layer, view, "layer")
-        if self.compat == "paper" and block == view.depth - 1:
-            raise InputError(
-                f"{self.spec} asks for tokens behind the last block of {view.name}, of which the head reads no patch; "
-                "use layer=-2 or compat=authors"
-            )
         return view.patch_map(self.layers(view, batch, block)[0], view.layout(batch.size))

@@ -24,11 +24,28 @@ METHODS: dict[str, type["Method"]] = {}
 ROUNDED = "{spec} gave no value above the rounding of its own computation: the map is empty"
 FLAT = "{spec} gave the same value everywhere: the map is empty"
 
-CANCELLED = 16
-"""Terms that add up to less than so many roundings of their sizes have cancelled: what is left is no evidence."""
+CANCELLED = 8
+"""Terms that add up to no more than so many roundings of their sizes have cancelled: what is left is no evidence.
+
+On DeiT-tiny and ViT-tiny a patch's input x gradient cancels to at most 2 roundings where it is zero by construction,
+and to no less than 100,000 elsewhere."""
 
 COPIES_ON_CPU, COPIES_ON_GPU = 32, 256
 """Images pushed through together when a method looks at many copies of each; a GPU starves on few."""
+
+
+@dataclass
+class Remarks:
+    """What is said of some maps besides their values.
+
+    Attributes:
+        rounding: (B,) how large the rounding of each map's computation may be, where a method knows: values no larger
+            are no evidence.
+        notes: What a reader of each map must know, in sentences.
+    """
+
+    rounding: Tensor
+    notes: list[list[str]]
 
 
 class Batch:
@@ -38,9 +55,7 @@ class Batch:
         images: (B, 3, H, W) model inputs.
         logits: (B, classes) of the clean images, once some forward pass has shown them.
         extras: What a method found besides the maps and the explanation should keep, by name; (B, ...) each.
-        rounding: (B,) how large the rounding of each map's own computation may be, where a method knows: values no
-            larger are no evidence.
-        notes: What a reader of each map must know, in sentences.
+        remarks: What is said of the maps, shared with the batches made from this one.
     """
 
     def __init__(self, images: Tensor, target: Target | None = None, keys: Tensor | None = None) -> None:
@@ -50,8 +65,7 @@ class Batch:
         self._target = None if target is None else target.to(images.device)
         self._keys = keys
         self.extras: dict[str, Tensor] = {}
-        self.rounding = torch.zeros(len(images), device=images.device)
-        self.notes: list[list[str]] = [[] for _ in range(len(images))]
+        self.remarks = Remarks(torch.zeros(len(images), device=images.device), [[] for _ in range(len(images))])
 
     def __len__(self) -> int:
         return len(self.images)
@@ -115,7 +129,7 @@ class Batch:
     def aimed(self, target: Target) -> "Batch":
         """The very same images, explained for another target."""
         other = Batch(self.images, target, self._keys)
-        other.logits, other.notes = self.logits, self.notes
+        other.logits, other.remarks = self.logits, self.remarks
         return other
 
     def beside(self, images: Tensor) -> "Batch":
@@ -123,29 +137,24 @@ class Batch:
         if self._keys is None:
             self._keys = checksum(self.images)
         other = Batch(images, self._target, self._keys)
-        other.rounding, other.notes = self.rounding, self.notes
+        other.remarks = self.remarks
         return other
 
     def note(self, sentence: str, which: Tensor | None = None) -> None:
         """Tell the readers of all maps, or of those where ``which`` (B,) is true, something they must know."""
         for i in range(len(self)) if which is None else which.nonzero().flatten().tolist():
-            if sentence not in self.notes[i]:
-                self.notes[i].append(sentence)
+            if sentence not in self.remarks.notes[i]:
+                self.remarks.notes[i].append(sentence)
 
-    def total(self, terms: Tensor, dim: int | tuple[int, ...], within: int = 0) -> Tensor:
-        """Add terms up, and remember how large the rounding of the sum may be: terms may cancel to nothing.
+    def rounded(self, terms: Tensor) -> None:
+        """Remember how large the rounding of a sum may be: its terms may cancel to nothing.
 
         Args:
-            terms: Of any shape, the images along dimension ``within``.
-            dim: The dimensions added up.
-            within: The dimension of the images.
+            terms: (B, ..., terms), added up over the last dimension elsewhere.
         """
-        sizes = full(terms.detach()).abs().sum(dim, keepdim=True).movedim(within, 0).flatten(1).amax(1)
-        precise = torch.finfo(terms.dtype).eps
-        if torch.is_autocast_enabled(terms.device.type):
-            precise = max(precise, torch.finfo(torch.get_autocast_dtype(terms.device.type)).eps)
-        torch.maximum(self.rounding, CANCELLED * precise * sizes.to(self.rounding), out=self.rounding)
-        return terms.sum(dim)
+        sizes = terms.detach().abs().sum(-1).flatten(1).amax(1)
+        rounding = CANCELLED * torch.finfo(terms.dtype).eps * sizes
+        self.remarks.rounding = torch.maximum(self.remarks.rounding, rounding.to(self.remarks.rounding))
 
 
 def checksum(images: Tensor) -> Tensor:
@@ -239,7 +248,7 @@ class Method(Configured, ABC):
         maps = maps.float()
         self.check_numbers(view, batch, maps)
         largest = maps.abs().flatten(1).amax(1)
-        rounded = (largest <= batch.rounding.to(largest)) & (largest > 0)
+        rounded = (largest <= batch.remarks.rounding.to(largest)) & (largest > 0)
         flat = rounded | (maps.flatten(1).amax(1) == maps.flatten(1).amin(1))
         if flat.any():  # the first wait for the device that is not the check above
             maps = maps.masked_fill(rounded[:, None, None], 0)
@@ -251,11 +260,18 @@ class Method(Configured, ABC):
         """Refuse a model that cannot give what the method needs, and name methods that would work."""
         missing = [need for need in self.requirements() if not view.can_give(need)]
         if not missing:
+            self.check_evidence(view)
             return
         needed = " and ".join(_NEED_WORDS[need] for need in sorted(missing))
         able = [m.id for m in (cls() for cls in METHODS.values()) if m.requirements() <= view.offers]
         serving = [name for name in able if name not in ("aha", "random")]  # one wants training, the other says nothing
         raise InputError(f"{self.spec} needs {needed}, which {view.name} does not have; use {', '.join(serving)}")
+
+    def check_evidence(self, view: View) -> None:
+        """Refuse what is zero by construction on a model, before any work; compositions ask their parts."""
+        for value in vars(self).values():
+            if isinstance(value, Method):
+                value.check_evidence(view)
 
     def check_numbers(self, view: View, batch: Batch, maps: Tensor) -> None:
         """Refuse answers and maps that are not finite."""

@@ -12,7 +12,16 @@ import torch
 from torch import Tensor
 
 from vitrail.method.base import RULES, Batch, Gradient, register
-from vitrail.method.layered import Block, Layered, alone, block_of, check_start, states_and_gradients
+from vitrail.method.layered import (
+    Block,
+    Layered,
+    alone,
+    block_of,
+    check_length,
+    check_start,
+    products,
+    states_and_gradients,
+)
 from vitrail.model import Need, View, full
 
 COST = "1 forward, 1 backward"
@@ -54,7 +63,8 @@ class WeightedFeatures(Layered):
 
     def layers(self, view: View, batch: Batch, start: int) -> Tensor:
         states, gradients = states_and_gradients(view, batch, start, RULES[self.gradient])
-        return torch.stack([(self.layer_weights(x, g) * x).sum(-1) for x, g in zip(states[:-1], gradients[:-1])])
+        weights = [self.layer_weights(x, g) for x, g in zip(states[:-1], gradients[:-1])]
+        return products(view, batch, states[:-1], weights)
 
 
 @register("gradcam", family="cam", paper="Selvaraju et al. 2017", cost=COST, needs=(Need.FEATURES,))
@@ -140,6 +150,10 @@ class HiResCAM(WeightedFeatures):
 
     def weights(self, x: Tensor, g: Tensor) -> Tensor:
         return g
+
+    def check_layers(self, view: View, start: int, composition: str) -> None:
+        if self.gradient == "true":
+            check_length(view, start, composition, self.id)
 
 
 @register("layercam", family="cam", paper="Jiang et al. 2021", cost=COST, needs=(Need.FEATURES,))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.method.base import Batch, register
-from vitrail.method.layered import Block, Layered, alone, block_of, check_start, states_and_gradients
+from vitrail.method.layered import Block, Layered, alone, block_of, check_start, products, states_and_gradients
 from vitrail.model import FROZEN, BlockParts, Need, Rule, View, full
 
 Bias = Literal["none", "token", "absdot", "abssim", "norm", "equal", "cls", "dot"]
@@ -73,7 +73,7 @@ class DecompX(Layered):
         if self._shared:
             return torch.stack([self.shares(view, batch, i) for i in range(start, view.depth)])
         states, gradients = states_and_gradients(view, batch, start, self._rule)
-        return torch.stack([(x * g).sum(-1) for x, g in zip(states[:-1], gradients[:-1])])
+        return products(view, batch, states[:-1], gradients[:-1])
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         start = block_of(self.start, view)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.method.base import RULES, Batch, Gradient, Method, register
-from vitrail.method.layered import Layered, states_and_gradients
+from vitrail.method.layered import Layered, check_length, ignores, products, states_and_gradients
 from vitrail.model import Target, View, full
 
 
@@ -40,9 +40,17 @@ class Saliency(Layered):
         return self._reduced(pixel_gradient(view, batch, self.gradient), 1)
 
     def layers(self, view: View, batch: Batch, start: int) -> Tensor:
-        """Every path from a token leads through a LayerNorm, which ignores shifts: there ``sum`` is zero everywhere."""
         _, gradients = states_and_gradients(view, batch, start, RULES[self.gradient])
+        if self.reduce == "sum":
+            return products(view, batch, [torch.ones_like(gradient) for gradient in gradients[:-1]], gradients[:-1])
         return torch.stack([self._reduced(gradient, -1) for gradient in gradients[:-1]])
+
+    def check_layers(self, view: View, start: int, composition: str) -> None:
+        if self.reduce == "sum" and ignores(view, start, lambda patches: patches + patches.std()):
+            raise InputError(
+                f"{composition} is zero on {view.name}, whatever the picture: its tokens go through layer norms alone, "
+                "which ignore shifts, so that a token's gradients add up to zero; use reduce=abs or reduce=norm2"
+            )
 
     def _reduced(self, gradient: Tensor, channels: int) -> Tensor:
         if self.reduce == "norm2":
@@ -67,7 +75,11 @@ class InputXGradient(Layered):
 
     def layers(self, view: View, batch: Batch, start: int) -> Tensor:
         states, gradients = states_and_gradients(view, batch, start, RULES[self.gradient])
-        return torch.stack([(x * g).sum(-1) for x, g in zip(states[:-1], gradients[:-1])])
+        return products(view, batch, states[:-1], gradients[:-1])
+
+    def check_layers(self, view: View, start: int, composition: str) -> None:
+        if self.gradient == "true":
+            check_length(view, start, composition, self.id)
 
 
 @register("ig", family="gradient", paper="Sundararajan et al. 2017", cost="steps forwards and backwards, 1 forward")

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -78,6 +79,40 @@ def states_and_gradients(view: View, batch: Batch, start: int, rule: Rule) -> tu
     return [full(state.detach()) for state in states], [full(gradient) for gradient in gradients]
 
 
+def products(view: View, batch: Batch, states: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
+    """(layers, B, T): tokens times what they are weighted with, their channels added up; what cancels is remembered."""
+    patches, found = view.layout(batch.size).patches, []
+    for state, gradient in zip(states, gradients):
+        terms = state * gradient
+        batch.rounded(terms[:, -patches:])
+        found.append(terms.sum(-1))
+    return torch.stack(found)
+
+
+def ignores(view: View, block: int, change: Callable[[Tensor], Tensor]) -> bool:
+    """Whether a change of the patch tokens that enter a block changes no answer: asked about one picture of noise."""
+    layout = view.layout(view.size)
+    noise = torch.randn(1, 3, *view.size, generator=torch.Generator().manual_seed(0))
+    with view.still(), torch.no_grad(), torch.autocast(view.device.type, enabled=False):
+        tokens = view.encode(view.embed(noise.to(view.device, view.dtype)), layout, stop=block)[-1]
+        changed = torch.cat([tokens[:, : layout.prefix], change(tokens[:, layout.prefix :])], 1)
+        before, after = (full(view.head(view.encode(x, layout, start=block)[-1], layout)) for x in (tokens, changed))
+    return bool((before - after).abs().max() <= 1e-3 * before.std())
+
+
+def check_length(view: View, block: int, asked: str, base: str) -> None:
+    """Refuse products of tokens and their true gradients from the block on that patches enter by a norm alone.
+
+    There the answer does not depend on how long a patch's vector is: its products with its gradient add up to zero.
+    """
+    if block == view.depth - 1 and ignores(view, block, lambda patches: 1.5 * patches):
+        raise InputError(
+            f"{asked} is zero on {view.name}, whatever the picture: the head reads no patch, and patches enter the "
+            f"last block through a norm alone, which ignores their length; begin earlier, or use "
+            f"{base}(gradient=frozen)"
+        )
+
+
 def weighted(weights: Tensor, matrix: Tensor) -> Tensor:
     """(B, K) weights of (B, K, T) rows -> (B, T)."""
     return (weights[:, None].to(matrix) @ matrix)[:, 0]
@@ -90,6 +125,9 @@ class Layered(Method):
     @abstractmethod
     def layers(self, view: View, batch: Batch, start: int) -> Tensor:
         """(layers, B, T): the token values of the blocks from ``start`` on; A(f_l)(x_l) in the notation of PLUS."""
+
+    def check_layers(self, view: View, start: int, composition: str) -> None:
+        """Refuse layers that are zero by construction, whatever the picture; most methods have none."""
 
     def accumulate(self, view: View, batch: Batch, start: int) -> Tensor:
         """(B, T): the sum PLUS takes over the blocks from ``start`` on, no layer normalised."""

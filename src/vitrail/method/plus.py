@@ -31,6 +31,9 @@ class Plus(Method):
     def __post_init__(self) -> None:
         check_base("plus", self.base, Layered, "a value for every token")
 
+    def check_evidence(self, view: View) -> None:
+        self.base.check_layers(view, 0, self.spec)
+
     def maps(self, view: View, batch: Batch) -> Tensor:
         return view.patch_map(self.base.accumulate(view, batch, 0), view.layout(batch.size))
 
@@ -54,10 +57,15 @@ class SkipPlus(Method):
     def __post_init__(self) -> None:
         check_base("skipplus", self.base, Layered, "a value for every token")
 
+    def check_evidence(self, view: View) -> None:
+        self.base.check_layers(view, self._first(view), self.spec)
+
     def maps(self, view: View, batch: Batch) -> Tensor:
+        return view.patch_map(self.base.accumulate(view, batch, self._first(view)), view.layout(batch.size))
+
+    def _first(self, view: View) -> int:
         middle: Block = "middle" if self.compat == "paper" else view.depth // 2
-        start = block_of(middle if self.start is None else self.start, view)
-        return view.patch_map(self.base.accumulate(view, batch, start), view.layout(batch.size))
+        return block_of(middle if self.start is None else self.start, view)
 
 
 @register("cat", family="composition", paper="Qiang et al. 2022", cost="1 forward, 1 backward", needs=(Need.TOKENS,))
