@@ -7,6 +7,7 @@ adds up is read from the tokens entering a block, prefix tokens included, and ke
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -41,6 +42,9 @@ class WeightedFeatures(Layered):
         gradient: The model's own gradient, or the frozen one.
     """
 
+    wide: ClassVar[bool] = False
+    """Whether layers are read in float64, because weights divide by sums that nearly cancel."""
+
     relu: bool = alone(True)
     gradient: Gradient = "true"
 
@@ -62,7 +66,7 @@ class WeightedFeatures(Layered):
         return cam.relu() if self.relu else cam
 
     def layers(self, view: View, batch: Batch, start: int) -> Tensor:
-        states, gradients = states_and_gradients(view, batch, start, RULES[self.gradient])
+        states, gradients = states_and_gradients(view, batch, start, RULES[self.gradient], wide=self.wide)
         weights = [self.layer_weights(x, g) for x, g in zip(states[:-1], gradients[:-1])]
         return products(view, batch, states[:-1], weights)
 
@@ -94,6 +98,8 @@ class GradCAMPlusPlus(WeightedFeatures):
         gradient: The model's own gradient, or the frozen one.
     """
 
+    wide: ClassVar[bool] = True
+
     def weights(self, x: Tensor, g: Tensor) -> Tensor:
         return (_coefficients(x, g, 1e-6) * g.relu()).sum(1, keepdim=True)
 
@@ -119,6 +125,8 @@ class XGradCAM(WeightedFeatures):
         relu: Keep the positive part only.
         gradient: The model's own gradient, or the frozen one.
     """
+
+    wide: ClassVar[bool] = True
 
     def weights(self, x: Tensor, g: Tensor) -> Tensor:
         return (g * x).sum(1, keepdim=True) / (x.sum(1, keepdim=True) + 1e-7)

@@ -70,10 +70,12 @@ def check_start(start: int, view: View) -> None:
         raise InputError(f"the start layer must be 0 to {view.depth - 1} on {view.name}, but {start} was given")
 
 
-def states_and_gradients(view: View, batch: Batch, start: int, rule: Rule) -> tuple[list[Tensor], list[Tensor]]:
+def states_and_gradients(
+    view: View, batch: Batch, start: int, rule: Rule, *, wide: bool = False
+) -> tuple[list[Tensor], list[Tensor]]:
     """The (B, T, D) tokens from block ``start``'s input to the last block's output, and their gradients."""
     check_start(start, view)
-    trace = view.trace(batch.images, rule=rule, start=start)
+    trace = view.trace(batch.images, rule=rule, start=start, wide=wide)
     states = trace.states[start:]
     gradients = view.gradient(batch.score(trace.logits), states)
     return [full(state.detach()) for state in states], [full(gradient) for gradient in gradients]

@@ -24,11 +24,11 @@ from vitrail.model.shares import EPSILON, Base, Form, PassedOn, Residual, halved
 from vitrail.model.tap import Tap
 from vitrail.model.trace import Trace, logits_of
 from vitrail.model.view import View
+from vitrail.model.wide import Widening, widened
 
 Entry = Literal["box", "flat", "plain"]
 """How a convolution on the pixels does: z^B within the image's range of values, evenly, or like any other."""
 
-_WIDE = torch.float64
 _CONVOLVED = "_vitrail_convolved"
 
 
@@ -49,7 +49,7 @@ class Relevance:
     epsilon: float = 1e-6
 
 
-class Propagation(Tap):
+class Propagation(Widening, Tap):
     """Runs a model so that its gradient carries relevance.
 
     Args:
@@ -76,17 +76,6 @@ class Propagation(Tap):
             elif entry == "flat":
                 self.corners = [torch.ones_like(pixels)]
             self.corners = [corner.expand_as(pixels).clone().requires_grad_() for corner in self.corners]
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if func in _CASTS and _is_wide(args[0]):  # models that bring their inputs to the weights' type
-            out = func(*args, **kwargs)
-            return args[0].to(out.device) if out.is_floating_point() and not _is_wide(out) else out
-        if _any_wide(args) or _any_wide(tuple(kwargs.values())):
-            args, kwargs = _widened(args), {key: _widened(value) for key, value in kwargs.items()}
-        return super().__torch_function__(func, types, args, kwargs)
 
     def _call(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if func is F.linear:
@@ -247,7 +236,7 @@ def trace_tokens(view: View, images: Tensor, rules: Relevance, start: int = 0) -
     Returns:
         A trace with the states and the attention of the blocks from ``start`` on only.
     """
-    return view.kept(images, (rules, start), lambda: _trace_tokens(view, _wide(view, images), rules, start))
+    return view.kept(images, (rules, start), lambda: _trace_tokens(view, widened(images, view.device), rules, start))
 
 
 def _trace_tokens(view: View, images: Tensor, rules: Relevance, start: int) -> Trace:
@@ -295,7 +284,9 @@ def trace_pixels(
     """
 
     def make() -> tuple[Tensor, list[Tensor]]:
-        leaf = _wide(view, images) if wide else view.laid_out(images.detach().to(view.device, view.dtype)).clone()
+        leaf = (
+            widened(images, view.device) if wide else view.laid_out(images.detach().to(view.device, view.dtype)).clone()
+        )
         leaf.requires_grad_()
         with _running(view, leaf), Propagation(rules, leaf, entry, view.remembers) as tap:
             logits = logits_of(view.model(leaf))
@@ -310,12 +301,6 @@ def relevances(view: View, scores: Tensor, tensors: list[Tensor]) -> list[Tensor
     gradients = view.gradient(start, tensors)
     wide = torch.promote_types(view.dtype, torch.float32)
     return [tensor.detach().to(wide) * gradient.to(wide) for tensor, gradient in zip(tensors, gradients)]
-
-
-def _wide(view: View, images: Tensor) -> Tensor:
-    """A copy of the images in float64, or in float32 on devices that have no more."""
-    wide = _WIDE if view.device.type in ("cpu", "cuda") else torch.float32
-    return images.detach().to(view.device, wide).clone()
 
 
 @contextmanager
@@ -341,23 +326,6 @@ def _carries(x: Any) -> bool:
     return isinstance(x, Tensor) and x.requires_grad and torch.is_grad_enabled()
 
 
-def _is_wide(x: Any) -> bool:
-    return isinstance(x, Tensor) and x.dtype == _WIDE
-
-
-def _any_wide(values: Any) -> bool:
-    return any(_any_wide(v) if isinstance(v, list | tuple) else _is_wide(v) for v in values)
-
-
-def _widened(value: Any) -> Any:
-    """Every floating point tensor in float64; what has it already stays the very same tensor."""
-    if isinstance(value, Tensor) and value.is_floating_point():
-        return value.to(_WIDE)
-    if type(value) in (list, tuple):
-        return type(value)(_widened(v) for v in value)
-    return value
-
-
 def _calls(*names: str) -> list[Callable[..., Any]]:
     """The functions of these names, wherever torch keeps them."""
     places = (torch, torch.Tensor, F)
@@ -375,4 +343,3 @@ _PRODUCTS: dict[Callable[..., Any], Callable[..., Tensor]] = {
 }
 _SUMS = set(_calls("add", "add_", "__add__", "__radd__", "__iadd__"))
 _QUOTIENTS = set(_calls("div", "div_", "true_divide", "__truediv__", "__itruediv__"))
-_CASTS = set(_calls("to", "float", "half", "bfloat16", "type", "type_as"))

@@ -20,6 +20,7 @@ from vitrail.model.rules import TRUE, Rule
 from vitrail.model.still import Still
 from vitrail.model.tap import tapped
 from vitrail.model.trace import Meter, Need, Trace, first_of, logits_of
+from vitrail.model.wide import Wide, widened
 
 
 class View(Still):
@@ -219,7 +220,14 @@ class View(Still):
         return self._layouts[size]
 
     def trace(
-        self, images: Tensor, *, rule: Rule = TRUE, attention: bool = False, pixels: bool = False, start: int = 0
+        self,
+        images: Tensor,
+        *,
+        rule: Rule = TRUE,
+        attention: bool = False,
+        pixels: bool = False,
+        start: int = 0,
+        wide: bool = False,
     ) -> Trace:
         """One forward pass in the autograd graph.
 
@@ -229,10 +237,17 @@ class View(Still):
             attention: Keep every block's attention probabilities.
             pixels: Reach back to the pixels: the model runs in one go, and no states are kept.
             start: The block whose input tokens the graph begins at: what lies before it costs no memory.
+            wide: Calculate in float64, whatever the precision.
         """
-        given = images.detach().to(self.device, self.dtype)
-        key = (rule.name, attention, pixels, start)
-        return self.kept(images, key, lambda: self._trace(given, rule, attention, pixels, start))
+        key = (rule.name, attention, pixels, start, wide)
+
+        def make() -> Trace:
+            if not wide:
+                return self._trace(images.detach().to(self.device, self.dtype), rule, attention, pixels, start)
+            with self.still(), torch.autocast(self.device.type, enabled=False), Wide():
+                return self._trace(widened(images, self.device), rule, attention, pixels, start)
+
+        return self.kept(images, key, make)
 
     def _trace(self, images: Tensor, rule: Rule, attention: bool, pixels: bool, start: int) -> Trace:
         self.meter.forwards += len(images)
