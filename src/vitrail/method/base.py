@@ -253,9 +253,13 @@ class Method(Configured, ABC):
         if not missing:
             return
         needed = " and ".join(_NEED_WORDS[need] for need in sorted(missing))
+        foreign = view.activations.foreign if Need.RELU in missing else ()
+        instead = f" (it has {', '.join(foreign)})" if foreign else ""
         able = [m.id for m in (cls() for cls in METHODS.values()) if m.requirements() <= view.offers]
         serving = [name for name in able if name not in ("aha", "random")]  # one wants training, the other says nothing
-        raise InputError(f"{self.spec} needs {needed}, which {view.name} does not have; use {', '.join(serving)}")
+        raise InputError(
+            f"{self.spec} needs {needed}, which {view.name} does not have{instead}; use {', '.join(serving)}"
+        )
 
     def check_numbers(self, view: View, batch: Batch, maps: Tensor) -> None:
         """Refuse answers and maps that are not finite."""
@@ -277,6 +281,7 @@ _NEED_WORDS = {
     Need.FEATURES: "a spatial feature map",
     Need.TOKENS: "a chain of transformer blocks over patch tokens",
     Need.ATTENTION: "attention between all patches",
+    Need.RELU: "activations of the ReLU family (ReLU, ReLU6) and no others",
     Need.PARTS: "pre-norm blocks of the usual form (no post-norm, no norms inside attention or MLP)",
 }
 
