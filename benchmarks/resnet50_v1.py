@@ -6,6 +6,7 @@ The weights are read from ``$VITRAIL_ASSETS/weights/resnet50_keras_v1.safetensor
 """
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import timm
@@ -28,4 +29,6 @@ def resnet50() -> View:
     strange = [key for key in missing.missing_keys if not key.endswith("num_batches_tracked")] + missing.unexpected_keys
     if strange:
         raise RuntimeError(f"the weights do not fit: {strange}")
-    return vitrail.load(model.eval(), mean=MEAN, std=STD)
+    view = vitrail.load(model.eval())
+    view.preprocess = replace(view.preprocess, mean=MEAN, std=STD, crop=0.875)
+    return view

@@ -25,6 +25,7 @@ class RawAttention(Mixing):
         layer: The block, counted from 0, or from the end when negative.
     """
 
+    classless: ClassVar[bool] = True
     identity: ClassVar[bool] = True
     normalise: ClassVar[bool] = True
     layer: int = alone(-1)
@@ -96,6 +97,9 @@ class Rollout(Method):
 
     def __post_init__(self) -> None:
         check_base("rollout", self.base, Mixing, "a matrix")
+
+    def tells_classes(self) -> bool:
+        return self.base.tells_classes()
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         return view.patch_map(self.base.rolled(view, batch, self.start), view.layout(batch.size))

@@ -169,6 +169,13 @@ class Method(Configured, ABC):
     copies: ClassVar[bool] = False
     """Whether only changed copies of the images are looked at: then several targets are best asked for at once."""
 
+    classless: ClassVar[bool] = False
+    """Whether the map is the same for every class: then there is nothing to compare classes by."""
+
+    def tells_classes(self) -> bool:
+        """Whether two classes may have different maps; compositions ask their base."""
+        return not self.classless
+
     @abstractmethod
     def maps(self, view: View, batch: Batch) -> Tensor:
         """(B, rows, columns) of `shape`, larger where there is more evidence for the target."""

@@ -32,6 +32,9 @@ class Plus(Method):
     def __post_init__(self) -> None:
         check_base("plus", self.base, Layered, "a value for every token")
 
+    def tells_classes(self) -> bool:
+        return self.base.tells_classes()
+
     def maps(self, view: View, batch: Batch) -> Tensor:
         return view.patch_map(self.base.accumulate(view, batch, 0), view.layout(batch.size))
 
@@ -53,6 +56,9 @@ class SkipPlus(Method):
 
     def __post_init__(self) -> None:
         check_base("skipplus", self.base, Layered, "a value for every token")
+
+    def tells_classes(self) -> bool:
+        return self.base.tells_classes()
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         middle = math.ceil(view.depth / 2) if self.compat == "paper" else view.depth // 2
