@@ -21,7 +21,7 @@ def save(picture: Image.Image, name: str) -> None:
 
 
 FAMILIES = {
-    "gradient": ("saliency", "ixg", "ig(steps=24)", "smoothgrad", "gbp", "fullgrad", "plus(fullgrad_plus)"),
+    "gradient": ("saliency", "ixg", "ig(steps=24)", "smoothgrad", "fullgrad", "plus(fullgrad_plus)"),
     "cam": ("gradcam", "gradcam++", "xgradcam", "hirescam", "layercam", "eigencam", "attcam(relu=True)"),
     "attention": ("raw_attention", "rollout", "grad_rollout", "genatt", "t_attn", "bt_h", "legrad", "inflow"),
     "relevance": ("t_attr", "partial_lrp", "lrp", "lrp(to=tokens)"),

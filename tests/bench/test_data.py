@@ -10,6 +10,7 @@ from bench.trees import TENCH, ZEBRA, painted, picture, read
 from vitrail import scenes
 from vitrail.bench import KINDS, Dataset, Item, dataset
 from vitrail.bench.data import classes
+from vitrail.bench.opened import Chunk
 from vitrail.errors import InputError
 from vitrail.metric import evaluate
 from vitrail.model import View, load, pictures
@@ -176,6 +177,19 @@ def test_a_table(tmp_path: Path) -> None:
     assert data[2].mask() is None
     assert data.classes == classes.imagenet_names()
     assert data[0].picture() == tmp_path / "photos/a.png"
+
+
+def test_a_table_that_names_a_picture_twice_says_what_it_shows(tmp_path: Path) -> None:
+    for name in ("a.png", "b.png", "c.png"):
+        picture(tmp_path / name)
+    (tmp_path / "t.csv").write_text("file,class\na.png,3\na.png,7\nb.png,5\na.png,7\nc.png,\n")
+    data = read(f"csv:{tmp_path / 't.csv'}")
+    assert [item.present for item in data] == [((7,),), ((3,),), (), ((3,),), ()]
+    told = Chunk(load("demo"), data[:4], "label")
+    assert told.target([0, 1, 2]).rivals.tolist() == [[7], [3], [-1]]
+    assert told.target([2]).rivals.tolist() == [[]], "the same, whatever else is asked"
+    (tmp_path / "t.csv").write_text("file,class\na.png,3\nb.png,5\n")
+    assert [item.present for item in read(f"csv:{tmp_path / 't.csv'}")] == [None, None], "nothing is said"
 
 
 def test_numbers_alone_may_be_any_models(tmp_path: Path) -> None:

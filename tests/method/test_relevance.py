@@ -3,9 +3,11 @@
 import gc
 from typing import Any
 
+import captum.attr
 import pytest
 import timm
 import torch
+from captum.attr._utils.lrp_rules import EpsilonRule
 from torch import nn
 
 import oracles.lrp
@@ -14,7 +16,7 @@ from small import close, exact, off
 from vitrail.method import LRP, Batch, PartialLRP, TAttr
 from vitrail.method.relevance import CONSERVING
 from vitrail.model import Target, View, load, shares
-from vitrail.model.relevance import relevances, trace_tokens
+from vitrail.model.relevance import Relevance, relevances, trace_pixels, trace_tokens
 from zoo import pictures
 
 _SMALL = {"img_size": 64, "embed_dim": 48, "depth": 3, "num_heads": 3, "num_classes": 6}
@@ -113,6 +115,47 @@ def test_a_cnn_needs_no_float64(name: str) -> None:
     assert narrow.dtype == wide.dtype == torch.float32
     assert not torch.equal(narrow, wide), "they are two calculations"
     assert off(narrow.double(), wide.double()) <= 1e-5
+
+
+@pytest.mark.parametrize("to", ["pixels", "tokens"])
+def test_a_score_may_start_with_its_logit(to: str) -> None:
+    """Bach et al. hand back the logit itself: what arrives is the share of one times the logit, its sign included."""
+    view = load(vit())
+    images = pictures(2, view.size).double()
+    logits = view.logits(images).detach()
+    classes = [int(logits[0].argmin()), int(logits[1].argmax())]
+    assert logits[0, classes[0]] < 0 < logits[1, classes[1]]
+    of_one, of_all = (exact(f"lrp(to={to}, start={start})", view, images, classes) for start in ("one", "logit"))
+    assert close(of_all, of_one * logits[[0, 1], classes].view(-1, 1, 1))
+
+
+class _Chain(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.relu = nn.Conv2d(3, 4, 3, stride=2, padding=1, bias=False), nn.ReLU()
+        self.head = nn.Linear(4 * 6 * 8, 5, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.head(self.relu(self.conv(x)).flatten(1))
+        return out
+
+
+def test_lrp_of_the_logit_is_captums() -> None:
+    """A chain of layers without bias has one epsilon rule; Captum starts with the logit as well."""
+    torch.manual_seed(0)
+    net = _Chain().double()
+    captums = captum.attr.LRP(net)
+    net.conv.rule, net.head.rule = EpsilonRule(1e-9), EpsilonRule(1e-9)
+    images = pictures(2, (12, 16)).double()
+    expected = captums.attribute(images.clone(), torch.tensor([1, 4])).detach()
+    del net.conv.rule, net.head.rule
+    view = load(net.eval(), size=(12, 16))
+    with view.still():
+        rules = Relevance(dense="epsilon", convolution="epsilon", epsilon=1e-9)
+        logits, leaves = trace_pixels(view, images, rules, "plain")
+        found = relevances(view, logits[[0, 1], [1, 4]], leaves, whole=True)[0]
+    assert off(found, expected) <= 1e-5
+    assert off(found.sum((1, 2, 3)), logits[[0, 1], [1, 4]]) <= 1e-5, "all of the logit arrives"
 
 
 def test_what_is_asked_again_is_built_once_and_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

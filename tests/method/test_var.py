@@ -1,14 +1,18 @@
 """VAR against its formula written out for every place, and the choice of who competes."""
 
 import math
+from decimal import Decimal, localcontext
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
 import vitrail
+from method.test_contract import quick, serving
 from small import close, exact
 from vitrail import scenes
+from vitrail.method import METHODS, parse
 from vitrail.method.var import competitors, share
 from vitrail.model import Target, View, load, still
 from zoo import pictures, view_of
@@ -104,13 +108,120 @@ def test_one_way_serves_all_classes(
     torch.testing.assert_close(found.maps, expected)
 
 
+def exactly(heats: Tensor, temperatures: tuple[float, ...]) -> tuple[Tensor, Tensor]:
+    """What `share` is to give for the first of (K, places) maps, and where it is to keep it, in sixty digits."""
+    with localcontext() as context:
+        context.prec = 60
+        values, kept = [], []
+        for place in heats.T.tolist():
+            exponents = [[(Decimal(h) / Decimal(t)).exp() for h in place] for t in temperatures]
+            q = sum((e[0] / sum(e) for e in exponents), Decimal(0)) / len(temperatures)
+            kept.append(q * len(place) > 1)
+            values.append(float(Decimal(place[0]) * q) if kept[-1] else 0.0)
+    return torch.tensor(values, dtype=torch.float64), torch.tensor(kept)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("classes", [2, 3, 6])
+def test_small_maps_keep_what_large_ones_keep(classes: int, dtype: torch.dtype) -> None:
+    """In float32 a share near 1 / K loses all digits of its difference to 1 / K where maps are small."""
+    heats = torch.randn(classes, 1, 8, 10, generator=torch.Generator().manual_seed(classes)).to(dtype)
+    everybody, temperatures = torch.ones(classes, 1, dtype=torch.bool), (1.0, 5.0, 100.0)
+    limit = (heats[0] > heats.mean(0)).flatten()
+    for exponent in (-12, -9, -7, -6, -3, 0, 3):
+        scaled = heats * 10.0**exponent
+        found = share(scaled, everybody, temperatures, "none")[0].flatten()
+        expected, kept = exactly(scaled[:, 0].flatten(1), temperatures)
+        assert torch.equal(found != 0, kept), f"maps of 1e{exponent}"
+        assert found.dtype == dtype
+        assert torch.allclose(found.double(), expected, rtol=1e-6 if dtype == torch.float32 else 1e-13, atol=0)
+        if exponent <= -6:
+            assert torch.equal(kept, limit), "the limit: what lies above the mean over the classes"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "base"),
+    [
+        ("tf_efficientnet_lite0", "guided_gradcam(reduce=sum)"),
+        ("tf_efficientnet_lite0", "lrp(wide=False)"),
+        ("vit_tiny_patch16_224", "inflow"),
+        ("vit_tiny_patch16_224", "t_attr"),
+    ],
+)
+def test_real_maps_lose_no_evidence(assets: Path, model: str, base: str) -> None:
+    view = load(f"timm/{model}", checkpoint=assets / f"weights/{model}.safetensors", device="cpu")
+    picture = sorted((assets / "data/imagenet_val/images").iterdir())[100]
+    heats = torch.stack([vitrail.explain(view, picture, base, c).maps for c in (207, 281, 3, 950)])
+    found = share(heats, torch.ones(4, 1, dtype=torch.bool), (1.0, 5.0, 100.0), "none")[0].flatten()
+    places = torch.arange(0, len(found), max(1, len(found) // 200))
+    expected, _ = exactly(heats[:, 0].flatten(1)[:, places], (1.0, 5.0, 100.0))
+    assert torch.equal(found[places] != 0, expected != 0)
+    assert (expected != 0).any()
+    assert torch.allclose(found[places].double(), expected, rtol=1e-6, atol=0)
+
+
+CLASSLESS = {"alti", "attin", "eigencam", "globenc", "n_res", "random", "raw_attention", "rollout"}
+MADE_OF_THEM = (
+    *("rollout(alti)", "plus(globenc)", "skipplus(raw_attention)", "smoothgrad(eigencam, samples=2)"),
+    *("rollout(genatt)", "plus(decompx)", "skipplus(ixg)", "smoothgrad(ixg, samples=2)", "var(genatt, classes=(1, 2))"),
+)
+
+
+def test_what_is_declared_classless() -> None:
+    assert {name for name in METHODS if name != "aha" and not parse(name).tells_classes()} == CLASSLESS
+
+
+@pytest.mark.parametrize("name", [*sorted(set(METHODS) - {"aha"}), *MADE_OF_THEM])
+def test_methods_say_whether_they_tell_classes_apart(name: str) -> None:
+    """By their maps of two classes: the same where they say so, others everywhere else."""
+    method = quick(name)
+    view = load(serving(method))
+    images = pictures(1, view.size)
+    first, second = (vitrail.explain(view, images, method, c).maps for c in (1, 4))
+    assert torch.equal(first, second) != method.tells_classes()
+
+
+@pytest.mark.parametrize("base", [*sorted(CLASSLESS), "rollout(alti)", "plus(globenc)", "skipplus(raw_attention)"])
+def test_bases_without_classes_are_refused_before_the_work(base: str) -> None:
+    with pytest.raises(vitrail.InputError, match=r"the same map for every class; use .* by itself, or var over"):
+        parse(f"var({base})")
+
+
+def test_classes_by_name(view: View, images: Tensor) -> None:
+    names = view.classes
+    assert names is not None
+    by_name = vitrail.explain(view, images, f"var(genatt, classes=({names[9]!r}, 5))", 2)
+    assert parse(by_name.method) == parse(f"var(genatt, classes=({names[9]}, 5))"), "the spec says it again"
+    assert torch.equal(by_name.maps, vitrail.explain(view, images, "var(genatt, classes=(9, 5))", 2).maps)
+
+
+@pytest.mark.parametrize("classes", ["top3+worst", "best_worst", "present", "(3, whale)"])
+def test_who_else_is_explained_does_not_matter(view: View, classes: str) -> None:
+    pictures_ = [scenes.make(seed).pil for seed in (3, 8, 11)]
+    target = Target(torch.tensor([2, 5, 9]), rivals=torch.tensor([[5, -1], [-1, -1], [2, 3]]))
+    one, two, all_three = (
+        vitrail.explain(view, pictures_, f"var(genatt, classes={classes})", target, batch=size).maps
+        for size in (1, 2, 3)
+    )
+    scale = float(all_three.abs().max())
+    assert scale > 0
+    torch.testing.assert_close(one, all_three, rtol=0, atol=1e-5 * scale)
+    torch.testing.assert_close(two, all_three, rtol=0, atol=1e-5 * scale)
+
+
+def test_huge_maps_are_no_overflow() -> None:
+    heats = torch.tensor([[1e6, -1e6, 3e4], [-1e6, 1e6, 3e4 + 1]])[:, None, None]
+    found = share(heats, torch.ones(2, 1, dtype=torch.bool), (1.0, 5.0), "none")
+    assert found.flatten().tolist() == [1e6, 0.0, 0.0]
+
+
 def test_who_competes() -> None:
     logits = torch.tensor([[9.0, 1, 2, 3, 4, 5], [0.0, 5, 4, 3, 2, 1]])
     target = torch.tensor([0, 5])
     assert competitors("top3+worst", logits, target).tolist() == [[0, 5, 4, 1, -1], [5, 1, 2, 3, 0]]
     assert competitors("top2", logits, target).tolist() == [[0, 5, -1], [5, 1, 2]]
     assert competitors("best_worst", logits, target).tolist() == [[0, 1, -1], [5, 1, 0]]
-    assert competitors("all_targets", logits, target).tolist() == [[0, 5], [5, 0]]
     shown = torch.tensor([[4, 0, 4], [-1, 2, -1]])
     assert competitors("present", logits, target, shown).tolist() == [[0, 4], [5, 2]]
     assert competitors("present", logits, target, shown[:, :0]).tolist() == [[0], [5]]
@@ -175,6 +286,8 @@ def test_zero_maps_stay_zero() -> None:
     [
         ("var(classes=top)", "must be like top5"),
         ("var(classes=(3, 99))", "0 to 13"),
+        ("var(classes=(3, walf))", "no class called 'walf'; did you mean"),
+        ("var(classes=all_targets)", "depend on which images are explained together; name the classes"),
         ("var(temperatures=(0,))", "positive"),
     ],
 )

@@ -124,6 +124,15 @@ def test_masks_as_users_have_them(form: str, pictures: list[Any], masks: list[An
     assert found.rows[0].value == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize(("kernel", "iou", "f1"), [(1, 0.20, 1 / 3), (11, 0.25, 0.40)])
+def test_overlap_with_and_without_the_blur(pictures: list[Any], kernel: int, iou: float, f1: float) -> None:
+    """Noise with a sign is above zero in half of the picture, and nearly everywhere once blurred."""
+    maps = torch.randn(1, 144, 144, generator=torch.Generator().manual_seed(0))
+    metrics = [f"{name}(threshold=0, kernel={kernel})" for name in ("region_iou", "region_f1")]
+    found = vitrail.evaluate("demo", pictures[:1], maps, metrics, boxes=[[(0, 0, 72, 72)]])
+    assert [row.value for row in found.rows] == pytest.approx([iou, f1], abs=0.01)
+
+
 def test_boxes(pictures: list[Any]) -> None:
     maps = torch.zeros(2, 144, 144)
     maps[:, 20:40, 10:30] = 1

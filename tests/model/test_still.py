@@ -174,7 +174,7 @@ def test_views_of_one_model_take_turns():
 def test_bfloat16_weights(name):
     model = copy.deepcopy(module(name)).to(torch.bfloat16)
     found = load(model, size=ZOO[name].size)
-    assert (found.depth, found.dtype, found.offers) == (ZOO[name].depth, torch.bfloat16, set(Need))
+    assert (found.depth, found.dtype, found.offers) == (ZOO[name].depth, torch.bfloat16, set(Need) - {Need.RELU})
     images = pictures(1, ZOO[name].size)
     layout = found.layout(found.size)
     trace = found.trace(images, attention=True, rule=FROZEN)

@@ -117,7 +117,7 @@ def test_models_without_token_blocks_offer_features(name):
 
 @pytest.mark.parametrize("name", TOKEN_MODELS)
 def test_transformers_offer_everything(name):
-    assert view_of(name).offers == set(Need)
+    assert view_of(name).offers == set(Need) - {Need.RELU}
 
 
 def test_a_model_without_layers_offers_gradients_and_a_pixel_grid():
@@ -246,7 +246,7 @@ def test_hand_made_vit():
     found = load(model, size=(32, 40))
     layout = found.layout((32, 40))
     assert (found.grid, layout.prefix, found.depth, found.readout.prefix) == ((4, 5), 1, 4, (0,))
-    assert found.offers == set(Need)
+    assert found.offers == set(Need) - {Need.RELU}
     assert len(found.trace(images, attention=True).attention) == 4
     with torch.no_grad():
         assert near(parts(found, images), model(images))
@@ -294,7 +294,7 @@ def test_wrapper_around_a_vit():
     found = load(Wrapper(module(SMALL)))
     assert (found.grid, found.depth, found.readout) == (inner.grid, inner.depth, inner.readout)
     assert found.layout(found.size).prefix == 2
-    assert found.offers == set(Need)
+    assert found.offers == set(Need) - {Need.RELU}
     images = pictures(1, (224, 224))
     assert near(found.trace(images).logits.detach(), own_logits(SMALL, images))
 

@@ -29,6 +29,7 @@ class ALTI(Mixing):
             the vectors are GlobEnc's, which pass the MLP unchanged, and many lie far from the MLP's true result).
     """
 
+    classless: ClassVar[bool] = True
     identity: ClassVar[bool] = False
     normalise: ClassVar[bool] = False
     reference: Literal["attn", "block"] = "attn"

@@ -35,6 +35,7 @@ class RawAttention(Mixing):
         layer: The block: counted from 0, from the end when negative, ``middle`` or ``last``.
     """
 
+    classless: ClassVar[bool] = True
     identity: ClassVar[bool] = True
     normalise: ClassVar[bool] = True
     layer: Block = alone(-1)
@@ -105,6 +106,9 @@ class Rollout(Method):
 
     def __post_init__(self) -> None:
         check_base("rollout", self.base, Mixing, "a matrix")
+
+    def tells_classes(self) -> bool:
+        return self.base.tells_classes()
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         return view.patch_map(self.base.rolled(view, batch, block_of(self.start, view)), view.layout(batch.size))

@@ -178,6 +178,13 @@ class Method(Configured, ABC):
     copies: ClassVar[bool] = False
     """Whether only changed copies of the images are looked at: then several targets are best asked for at once."""
 
+    classless: ClassVar[bool] = False
+    """Whether the map is the same for every class: then there is nothing to compare classes by."""
+
+    def tells_classes(self) -> bool:
+        """Whether two classes may have different maps; compositions ask their base."""
+        return not self.classless
+
     @abstractmethod
     def maps(self, view: View, batch: Batch) -> Tensor:
         """(B, rows, columns) of `shape`, larger where there is more evidence for the target."""
@@ -263,9 +270,13 @@ class Method(Configured, ABC):
             self.check_evidence(view)
             return
         needed = " and ".join(_NEED_WORDS[need] for need in sorted(missing))
+        foreign = view.activations.foreign if Need.RELU in missing else ()
+        instead = f" (it has {', '.join(foreign)})" if foreign else ""
         able = [m.id for m in (cls() for cls in METHODS.values()) if m.requirements() <= view.offers]
         serving = [name for name in able if name not in ("aha", "random")]  # one wants training, the other says nothing
-        raise InputError(f"{self.spec} needs {needed}, which {view.name} does not have; use {', '.join(serving)}")
+        raise InputError(
+            f"{self.spec} needs {needed}, which {view.name} does not have{instead}; use {', '.join(serving)}"
+        )
 
     def check_evidence(self, view: View) -> None:
         """Refuse what is zero by construction on a model, before any work; compositions ask their parts."""
@@ -293,6 +304,7 @@ _NEED_WORDS = {
     Need.FEATURES: "a spatial feature map",
     Need.TOKENS: "a chain of transformer blocks over patch tokens",
     Need.ATTENTION: "attention between all patches",
+    Need.RELU: "activations of the ReLU family (ReLU, ReLU6) and no others",
     Need.PARTS: "pre-norm blocks of the usual form (no post-norm, no norms inside attention or MLP)",
 }
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -193,6 +193,7 @@ class EigenCAM(Method):
         relu: Keep the positive part only.
     """
 
+    classless: ClassVar[bool] = True
     relu: bool = False
 
     def maps(self, view: View, batch: Batch) -> Tensor:

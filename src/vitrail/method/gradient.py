@@ -163,6 +163,9 @@ class SmoothGrad(Method):
     def enlarge(self, maps: Tensor, size: tuple[int, int]) -> Tensor:
         return self.base.enlarge(maps, size)
 
+    def tells_classes(self) -> bool:
+        return self.base.tells_classes()
+
     def maps(self, view: View, batch: Batch) -> Tensor:
         return self.maps_of(view, batch, [batch.given_or_predicted(view)])[0]
 

@@ -26,13 +26,19 @@ def reduced(gradient: Tensor, how: Reduce) -> Tensor:
     return (gradient.abs() if how == "abs" else gradient).sum(1)
 
 
-@register("gbp", family="gradient", paper="Springenberg et al. 2015", cost="1 forward, 1 backward")
+@register(
+    "gbp",
+    family="gradient",
+    paper="Springenberg et al. 2015",
+    cost="1 forward, 1 backward",
+    needs=(Need.GRADIENTS, Need.RELU),
+)
 @dataclass(frozen=True)
 class GuidedBackprop(Method):
     """The pixel gradient with its negative part cut off at every ReLU, channels added up.
 
-    Every ReLU counts, as a module or a function, in place or not. On a model without any ReLU (a ViT with GELU, a
-    ConvNeXt) nothing is cut, and this is the plain gradient: `saliency`.
+    The ReLU family counts: ReLU, ReLU6 and a hard tanh from zero on, as a module or a function, in place or not. A
+    model with other activations (GELU, SiLU, Hardswish, ...) is refused: nothing would be cut off there.
 
     Attributes:
         reduce: ``abs`` adds absolute values, ``sum`` keeps the sign, ``norm2`` takes the length.
@@ -50,13 +56,11 @@ class GuidedBackprop(Method):
     family="cam",
     paper="Selvaraju et al. 2017",
     cost="2 forwards, 2 backwards",
-    needs=(Need.FEATURES, Need.GRADIENTS),
+    needs=(Need.FEATURES, Need.GRADIENTS, Need.RELU),
 )
 @dataclass(frozen=True)
 class GuidedGradCAM(Method):
     """Guided backpropagation times Grad-CAM's positive part, stretched to the pixels.
-
-    On a model without any ReLU the first factor is the plain gradient.
 
     Attributes:
         upsample: How Grad-CAM is stretched: ``bilinear``, or ``nearest`` as Captum does by default.

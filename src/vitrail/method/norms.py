@@ -100,6 +100,8 @@ def gram_squares(attention: Tensor, first: Tensor, second: Tensor) -> Tensor:
 class _NormMixing(Mixing):
     """Matrices of norms, multiplied up."""
 
+    classless: ClassVar[bool] = True
+
     @abstractmethod
     def matrix(self, step: Step) -> Tensor:
         """(B, T, T): one block's norms (to, from)."""

@@ -34,6 +34,9 @@ class Plus(Method):
     def check_evidence(self, view: View) -> None:
         self.base.check_layers(view, 0, self.spec)
 
+    def tells_classes(self) -> bool:
+        return self.base.tells_classes()
+
     def maps(self, view: View, batch: Batch) -> Tensor:
         return view.patch_map(self.base.accumulate(view, batch, 0), view.layout(batch.size))
 
@@ -59,6 +62,9 @@ class SkipPlus(Method):
 
     def check_evidence(self, view: View) -> None:
         self.base.check_layers(view, self._first(view), self.spec)
+
+    def tells_classes(self) -> bool:
+        return self.base.tells_classes()
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         return view.patch_map(self.base.accumulate(view, batch, self._first(view)), view.layout(batch.size))

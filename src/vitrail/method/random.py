@@ -1,6 +1,7 @@
 """The floor: a map that knows nothing."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from vitrail.model import View
 class Random(Method):
     """Uniform random numbers: what any method must beat."""
 
+    classless: ClassVar[bool] = True
     seed: int = 0
 
     def maps(self, view: View, batch: Batch) -> Tensor:

@@ -18,6 +18,7 @@ ORIGINAL = Relevance(dense="split", convolution="split")
 """The LRP its authors compare with: positive and negative parts each take all the relevance."""
 
 AttentionRules = Literal["original", "conserving"]
+Start = Literal["one", "logit"]
 _BY_NAME = {"original": ORIGINAL, "conserving": CONSERVING}
 
 
@@ -103,6 +104,8 @@ class LRP(Layered):
             `PartialLRP`; ``auto`` takes ``original`` on models with token blocks, else ``composite``.
         entry: The rule of a convolution on the pixels: z^B (``box``), evenly (``flat``), or as elsewhere (``plain``).
         epsilon: The stabiliser of ``composite``'s dense layers.
+        start: The relevance the score starts with: ``one``, or the ``logit`` itself as Bach et al. have it. Maps of one
+            class differ in scale (and sign, where the logit is negative); it counts where classes are compared.
         wide: Calculate in float64. Without, a map of pixels is made in the model's own type, several times faster; good
             for CNNs of convolutions, batch norms and ReLUs, and for these alone.
     """
@@ -111,6 +114,7 @@ class LRP(Layered):
     rules: Literal["auto", "composite", "original", "conserving"] = "auto"
     entry: Entry = "box"
     epsilon: float = 1e-6
+    start: Start = "one"
     wide: bool = True
 
     def __post_init__(self) -> None:
@@ -131,12 +135,13 @@ class LRP(Layered):
         if not self.wide and view.blocks is not None:
             raise InputError(f"lrp(wide=False) is for CNNs, but {view.name} has token blocks; use lrp")
         logits, leaves = trace_pixels(view, batch.images, self._chosen(view), self.entry, self.wide)
-        return torch.stack(relevances(view, batch.score(logits), leaves)).sum((0, 2))
+        found = relevances(view, batch.score(logits), leaves, self.start == "logit")
+        return torch.stack(found).sum((0, 2))
 
     def layers(self, view: View, batch: Batch, start: int) -> Tensor:
         check_start(start, view)
         trace = trace_tokens(view, batch.images, self._chosen(view), start)
-        found = relevances(view, batch.score(trace.logits), trace.states[:-1])
+        found = relevances(view, batch.score(trace.logits), trace.states[:-1], self.start == "logit")
         return torch.stack([r.sum(-1) for r in found])
 
     def _chosen(self, view: View) -> Relevance:

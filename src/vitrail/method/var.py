@@ -10,7 +10,7 @@ from torch import Tensor
 from vitrail.errors import InputError
 from vitrail.method.base import Batch, Method, register
 from vitrail.method.plus import SkipPlus
-from vitrail.model import Target, View, full
+from vitrail.model import Target, View, class_index, full
 
 
 @register(
@@ -30,23 +30,33 @@ class VAR(Method):
     Attributes:
         base: The method whose class maps are compared.
         classes: Who competes: ``top5+worst`` (the five most probable classes and the least probable one; any number),
-            ``best_worst``, ``all_targets`` (all classes explained in this batch), ``present`` (the classes that the
-            picture shows, the target's `rivals`), or class numbers such as ``(3, 7)``. The target always takes part;
-            where it is alone there is nothing to compare, and the base map stays.
+            ``best_worst``, ``present`` (the classes that the picture shows, the target's `rivals`), or class numbers
+            and names such as ``(3, wolf, 'arctic fox')``. The target always takes part; where it is alone there is
+            nothing to compare, and the base map stays.
         temperatures: The softmax temperatures that are averaged over.
         normalise: ``none`` as in the paper; ``joint_absmax`` divides all class maps of an image by their common largest
             absolute value, ``per_class_absmax`` each by its own.
     """
 
     base: Method = SkipPlus()
-    classes: str | tuple[int, ...] = "top5+worst"
+    classes: str | tuple[int | str, ...] = "top5+worst"
     temperatures: tuple[float, ...] = (1.0, 5.0, 100.0)
     normalise: Literal["none", "joint_absmax", "per_class_absmax"] = "none"
 
     def __post_init__(self) -> None:
+        if not self.base.tells_classes():
+            raise InputError(
+                f"var compares the maps of several classes, but {self.base.spec} gives the same map for every class; "
+                f"use {self.base.spec} by itself, or var over a method that tells classes apart, such as gradcam or ixg"
+            )
+        if self.classes == "all_targets":
+            raise InputError(
+                "var(classes=all_targets) would depend on which images are explained together; name the classes "
+                "instead, such as classes=(3, 7) or classes=(wolf, 'arctic fox')"
+            )
         if isinstance(self.classes, str) and not _WORDS.fullmatch(self.classes):
             raise InputError(
-                f"var's classes must be like top5+worst, top3, best_worst, all_targets, present or (3, 7), "
+                f"var's classes must be like top5+worst, top3, best_worst, present, (3, 7) or (wolf, 'arctic fox'), "
                 f"but {self.classes!r} was given"
             )
         if not self.temperatures or min(self.temperatures) <= 0:
@@ -58,7 +68,12 @@ class VAR(Method):
     def enlarge(self, maps: Tensor, size: tuple[int, int]) -> Tensor:
         return self.base.enlarge(maps, size)
 
+    def tells_classes(self) -> bool:
+        return self.base.tells_classes()
+
     def maps(self, view: View, batch: Batch) -> Tensor:
+        named = self.classes
+        classes = named if isinstance(named, str) else tuple(class_index(view, entry) for entry in named)
         with view.remembering(batch.images):
             # A clean pass of the base's own tells the clean logits too, from which the rivals are chosen.
             heats: list[Tensor] = [] if self.base.copies else [self.base.maps(view, batch)]
@@ -66,7 +81,7 @@ class VAR(Method):
             if target.classes is None:
                 raise InputError("var compares classes, so its target must be a class, not a function of the logits")
             assert batch.logits is not None
-            rivals = competitors(self.classes, batch.logits, target.classes, target.rivals)
+            rivals = competitors(classes, batch.logits, target.classes, target.rivals)
             asked = rivals.clamp_min(0)  # images with fewer rivals ask about class 0 instead, and forget the answer
             targets = [target, *(Target(column) for column in asked.T[1:])]
             heats += self.base.maps_of(view, batch, targets[len(heats) :])
@@ -74,7 +89,7 @@ class VAR(Method):
         return share(full(torch.stack(heats)), takes_part, self.temperatures, self.normalise)
 
 
-_WORDS = re.compile(r"top(?P<top>[1-9]\d*)(?P<worst>\+worst)?|best_worst|all_targets|present")
+_WORDS = re.compile(r"top(?P<top>[1-9]\d*)(?P<worst>\+worst)?|best_worst|present")
 
 
 def competitors(
@@ -90,8 +105,6 @@ def competitors(
     """
     count = logits.shape[1]
     if isinstance(classes, tuple):
-        if not all(0 <= c < count for c in classes):
-            raise InputError(f"var's classes must be 0 to {count - 1}, but {classes} was given")
         wanted = [list(classes)] * len(logits)
     elif classes == "present":
         if present is None:
@@ -100,8 +113,6 @@ def competitors(
                 "target=vitrail.model.Target(classes, rivals=...), or take a dataset that knows them"
             )
         wanted = [[c for c in row if c >= 0] for row in present.tolist()]
-    elif classes == "all_targets":
-        wanted = [target.unique().tolist()] * len(logits)
     else:
         words = _WORDS.fullmatch(classes)
         assert words is not None
@@ -114,15 +125,28 @@ def competitors(
 
 
 def share(heats: Tensor, takes_part: Tensor, temperatures: tuple[float, ...], normalise: str) -> Tensor:
-    """(K, B, h, w) class maps, the target's first, and (K, B) who takes part -> (B, h, w)."""
+    """(K, B, h, w) class maps, the target's first, and (K, B) who takes part -> (B, h, w).
+
+    A share q is 1 / S with S the sum of exp((h_k - h_0) / t), and q - 1 / K is -E / (K S) with E = S - K the sum of
+    expm1((h_k - h_0) / t). In this form nothing cancels where maps are small and every share lies near 1 / K.
+    """
+    given = heats.dtype
+    if heats.device.type in ("cpu", "cuda"):  # others have no float64
+        heats = heats.double()
     absent = ~takes_part[:, :, None, None]
     if normalise != "none":
         size = heats.abs().masked_fill(absent, 0).amax((2, 3), keepdim=True)
         if normalise == "joint_absmax":
             size = size.amax(0, keepdim=True)
         heats = heats / size.clamp_min(torch.finfo(heats.dtype).tiny)
-    shares = [(heats / t).masked_fill(absent, -torch.inf).softmax(0)[0] for t in temperatures]
-    target_share = torch.stack(shares).mean(0)
     competing = takes_part.sum(0).view(-1, 1, 1)
+    ahead = heats - heats[0]
+    target_share, above_chance = torch.zeros_like(heats[0]), torch.zeros_like(heats[0])
+    for t in temperatures:
+        excess = (ahead / t).expm1().masked_fill(absent, 0).sum(0)
+        total = competing + excess
+        target_share += 1 / total
+        above_chance += torch.where(excess > competing, 1 / total - 1 / competing, -excess / (competing * total))
     # A target without rivals has all of the share, which is no more than chance: it is not in doubt, so it stays.
-    return heats[0] * target_share * ((target_share > 1 / competing) | (competing == 1))
+    kept = (above_chance > 0) | (competing == 1)
+    return torch.where(kept, heats[0] * (target_share / len(temperatures)), 0).to(given)

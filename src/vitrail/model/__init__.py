@@ -9,7 +9,7 @@ from vitrail.model.relevance import Entry, Relevance, relevances, trace_pixels, 
 from vitrail.model.rules import FROZEN, GUIDED, TRUE, Rule
 from vitrail.model.sources import load, zero_shot
 from vitrail.model.tap import Tap
-from vitrail.model.target import Likeness, Target, TargetLike, representation, resolve
+from vitrail.model.target import Likeness, Target, TargetLike, class_index, representation, resolve
 from vitrail.model.trace import Need, Precision, Trace, full
 from vitrail.model.view import View
 
@@ -31,6 +31,7 @@ __all__ = [
     "TargetLike",
     "Trace",
     "View",
+    "class_index",
     "full",
     "in_parts",
     "is_out_of_memory",

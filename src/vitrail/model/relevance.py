@@ -295,9 +295,9 @@ def trace_pixels(
     return view.kept(images, (rules, entry, wide), make)
 
 
-def relevances(view: View, scores: Tensor, tensors: list[Tensor]) -> list[Tensor]:
-    """The relevance of each tensor when each image's score starts with a relevance of one."""
-    start = scores * ratio(torch.ones_like(scores), scores.detach(), 0)
+def relevances(view: View, scores: Tensor, tensors: list[Tensor], whole: bool = False) -> list[Tensor]:
+    """The relevance of each tensor when each image's score starts with one, or with its ``whole`` value."""
+    start = scores if whole else scores * ratio(torch.ones_like(scores), scores.detach(), 0)
     gradients = view.gradient(start, tensors)
     wide = torch.promote_types(view.dtype, torch.float32)
     return [tensor.detach().to(wide) * gradient.to(wide) for tensor, gradient in zip(tensors, gradients)]

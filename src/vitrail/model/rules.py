@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitrail.model.activations import RECTIFIERS, rectifies
+
 _GATED = "_vitrail_gated"
 
 
@@ -171,7 +173,7 @@ def _guided(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     def relu(*args: Any, **kwargs: Any) -> Tensor:
         out = function(*args, **kwargs)
-        if out.requires_grad:
+        if out.requires_grad and rectifies(function, args, kwargs):
             out.register_hook(torch.relu)
         return out
 
@@ -200,6 +202,6 @@ and input x gradient under this rule is DecompX without bias, from every layer a
 GUIDED = Rule(
     "guided",
     attention=lambda probabilities: probabilities,
-    calls={f: _guided(f) for f in (F.relu, torch.relu, torch.Tensor.relu, torch.relu_, torch.Tensor.relu_)},
+    calls={f: _guided(f) for f in RECTIFIERS},
 )
-"""Guided backpropagation: the negative part of the gradient is cut off at every ReLU."""
+"""Guided backpropagation: the negative part of the gradient is cut off at every activation of the ReLU family."""

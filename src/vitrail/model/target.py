@@ -103,7 +103,7 @@ def resolve(view: View, target: TargetLike, images: int) -> tuple[View, Target |
     prompts = [e for e in dict.fromkeys(entries) if isinstance(e, str) and _lookup(view, e) is None]
     if prompts and isinstance(view.model, ZeroShot):
         view = _prompted(view, view.model, prompts)
-    return view, Target(torch.tensor([_class_index(view, entry) for entry in entries]))
+    return view, Target(torch.tensor([class_index(view, entry) for entry in entries]))
 
 
 def _checked(view: View, target: Target, images: int) -> Target:
@@ -121,7 +121,7 @@ def _checked(view: View, target: Target, images: int) -> Target:
             raise InputError(f"the target's {what} are for {len(numbers)} images, but {images} were given")
         strange = numbers[(numbers < least) | (numbers >= view.num_classes)]
         if len(strange):
-            _class_index(view, int(strange[0]))
+            class_index(view, int(strange[0]))
     return target
 
 
@@ -147,7 +147,8 @@ def _entries(target: int | str | Tensor | Sequence[int | str], images: int) -> l
     return list(target)
 
 
-def _class_index(view: View, entry: int | str) -> int:
+def class_index(view: View, entry: int | str) -> int:
+    """The number of a class that is given by its number or its name."""
     if isinstance(entry, str):
         found = _lookup(view, entry)
         if found is not None:
@@ -169,7 +170,7 @@ def _lookup(view: View, name: str) -> int | None:
     if wanted in names:
         return names.index(wanted)
     if wanted.removeprefix("-").isdecimal():
-        return _class_index(view, int(wanted))
+        return class_index(view, int(wanted))
     synonyms = [i for i, c in enumerate(names) if wanted in (part.strip() for part in c.split(","))]
     return synonyms[0] if synonyms else None
 

@@ -36,6 +36,7 @@ class Need(StrEnum):
     TOKENS = "tokens"
     ATTENTION = "attention"
     PARTS = "parts"
+    RELU = "relu"
 
 
 @dataclass

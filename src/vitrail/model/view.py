@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from vitrail.errors import InputError
 from vitrail.model import anatomy, inspection, removal
+from vitrail.model.activations import Activations, activations
 from vitrail.model.anatomy import Blocks, Features, Layout, Readout
 from vitrail.model.blockparts import BlockParts, find_parts
 from vitrail.model.fixednorm import FixedNorm
@@ -50,6 +51,7 @@ class View(Still):
         self._gathers: bool | None = None
         self._fingerprint: tuple[object, str] = (None, "")
         self._parts: tuple[object, tuple[BlockParts, ...] | None] = (None, None)
+        self._activations: Activations | None = None
         self.passage = Passage()
         with self.still():
             self._inspect()
@@ -78,6 +80,8 @@ class View(Still):
             return self.blocks is not None and self.blocks.attention
         if need is Need.TOKENS:
             return self.blocks is not None
+        if need is Need.RELU:
+            return self.activations.rectifiers > 0 and not self.activations.foreign
         return need is Need.GRADIENTS or self.blocks is not None or self.features is not None
 
     @property
@@ -93,6 +97,14 @@ class View(Still):
                 found = find_parts(self.blocks.modules, tokens, self.layout(self.size).extras)
             self._parts = (stamp, found)
         return self._parts[1]
+
+    @property
+    def activations(self) -> Activations:
+        """The activations of the model's forward pass; looked for when they are first asked for."""
+        if self._activations is None:
+            with self.still():
+                self._activations = activations(self.model, self.blank(self.size))
+        return self._activations
 
     @property
     def grid(self) -> tuple[int, int]:

@@ -1,7 +1,8 @@
 """A user's own pictures: a folder of them, or a table."""
 
 import csv
-from collections import Counter
+from collections import Counter, defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 from vitrail.bench.data.classes import class_index, imagenet_names, wordnet_ids
@@ -44,27 +45,35 @@ def _folder_classes(names: list[str]) -> tuple[dict[str, int], tuple[str, ...] |
 def csv_items(argument: str, spec: str) -> Dataset:
     """``csv:FILE``: columns file, and where known class, boxes and mask; paths are relative to the table.
 
+    Where a picture stands in several rows, it shows the classes of all of them, and a picture with one row no other.
     Boxes are ``x0 y0 x1 y1``, several separated by ``;``. Masks are pictures of 1 (the object), 0 (the rest) and 255
     (does not count), or black and white.
     """
     table = file_of(argument, spec)
     rows = table_of(table, spec, ("file",))
     items, seen = [], Counter[str]()
+    shown: dict[str, dict[int, None]] = defaultdict(dict)  # the classes of each picture, in the order of their rows
     for number, row in rows:
         where, name = f"{spec}, line {number}", row["file"]
         if not name:
             raise InputError(f"{where}: the column file is empty; give the path of a picture, or delete the line")
         seen[name] += 1
         given, mask = row.get("class", ""), row.get("mask", "")
+        label = class_index(given, where) if given else None
+        if label is not None:
+            shown[name][label] = None
         items.append(
             Item(
                 name if seen[name] == 1 else f"{name}#{seen[name]}",
                 PictureFile(_beside(table, name, where)),
-                class_index(given, where) if given else None,
+                label,
                 boxes_of(row.get("boxes", ""), where),
                 MaskFile(_beside(table, mask, where)) if mask else None,
             )
         )
+    if max(seen.values()) > 1:  # a table that names a picture twice says what each shows
+        for i, (_, row) in enumerate(rows):
+            items[i] = replace(items[i], present=tuple((c,) for c in shown[row["file"]] if c != items[i].label))
     # A name is ImageNet's; numbers alone may be any model's.
     named = any(row.get("class", "") and not row["class"].isdecimal() for _, row in rows)
     return Dataset(spec, tuple(items), imagenet_names() if named else None)
