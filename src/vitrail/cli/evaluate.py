@@ -21,7 +21,7 @@ BOXES = ("boxes", "boxes_xyxy")
 class Evaluate(Looking):
     """Judge how well methods explain a model on pictures.
 
-    Example: vitrail evaluate photos --model timm/vit_base_patch16_224 --method genatt decompx --metric rise --out out
+    Example: vitrail scenes --count 2 && vitrail evaluate scenes/pictures --method genatt random --metric deletion
     """
 
     method: tuple[str, ...] = ("auto",)
