@@ -9,7 +9,7 @@ from PIL import Image
 
 from vitrail import Scores, scenes
 from vitrail.cli import main
-from vitrail.metric import PRESETS, metrics
+from vitrail.metric import PRESETS, Preset, metrics
 
 STEP = "deletion(step=5184)"
 
@@ -62,12 +62,36 @@ def test_masks_labels_and_boxes(folder: Path) -> None:
     assert Scores.from_parquet(folder / "out" / "scores.parquet").row("energy_pointing_game").value > 0.5
 
 
+@pytest.mark.parametrize("column", ["boxes", "boxes_xyxy"])
+def test_the_labels_file_has_all_that_a_preset_asks_for(
+    folder: Path, column: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its classes are explained, and its boxes are used, whatever their column is called."""
+    monkeypatch.setitem(PRESETS, "one", Preset("nobody", (STEP, "energy_pointing_game"), "label"))
+    text = (folder / "labels.csv").read_text(encoding="utf-8").replace(",boxes", f",{column}")
+    text = text.replace(scenes.make(3).name, "0")
+    (folder / "more.csv").write_text(text, encoding="utf-8")
+    assert run(folder, "--labels", str(folder / "more.csv"), "--metric", "one", "--method", "ixg", "--quiet") == 0
+    found = Scores.from_parquet(folder / "out" / "scores.parquet")
+    assert found.row("energy_pointing_game").counted == 2
+    assert found.row("deletion").protocol["explained"] == "label"
+    classes = ["--labels", str(folder / "classes.csv"), "--metric", "one", "--method", "ixg"]
+    lines = (line.rpartition(",")[0] for line in text.splitlines())
+    (folder / "classes.csv").write_text("\n".join(lines), encoding="utf-8")
+    assert run(folder, *classes) == 0
+    assert "one without energy_pointing_game: no masks or boxes were given" in capsys.readouterr().out
+    assert run(folder, "--metric", "one", "--target", "predicted", "--method", "ixg", "--quiet") == 0
+    assert Scores.from_parquet(folder / "out" / "scores.parquet").row("deletion").protocol["explained"] == "predicted"
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
         (["--metric", "delition"], "did you mean deletion"),
-        (["--metric", "pointing_game"], "give masks= or boxes="),
-        (["--metric", "deletion_accuracy"], "needs the true classes"),
+        (["--metric", "pointing_game"], "give --masks FOLDER, or --labels FILE.csv with a column boxes"),
+        (["--metric", "deletion_accuracy"], "needs the true classes; give --labels FILE.csv"),
+        (["--metric", "tis"], "the preset tis explains the true class; give --labels FILE.csv, or --target predicted"),
+        (["--metric", "skipplus", "rise"], "skipplus explains the true class and rise explains the predicted class"),
         (["--target", "label"], "--target label needs --labels"),
         (["--labels", "{folder}/nothing.csv"], "cannot be read as CSV"),
         (["--labels", "{folder}/empty.csv"], "columns file and class"),

@@ -106,6 +106,35 @@ def test_more_masks_than_channels_means_as_many_as_there_are() -> None:
     assert view.meter.forwards - forwards == 48 + 1
 
 
+def test_every_count_of_tokens_can_be_kept() -> None:
+    """As a share and as a number; what is computed is the share that is asked for, not the rounding of a product."""
+    view = view_of("vit_base_patch32_224")
+    for patches in (49, 144, 196, 256, 576, 784):
+        for count in range(1, patches + 1):
+            assert TIS(keep=count / patches).counts(view, patches) == [count]
+            assert count == 1 or TIS(keep=count).counts(view, patches) == [count]
+    assert TIS(keep=(0.1, 30, 1.0)).counts(view, 196) == [19, 30, 196], "in between it is rounded down, as ever"
+    patches = view.grid[0] * view.grid[1]
+    images = pictures(1, view.size)
+    share, number = (vitrail.explain(view, images, TIS(masks=4, keep=k), 0).maps for k in (5 / patches, 5))
+    assert torch.equal(share, number)
+    with pytest.raises(vitrail.InputError, match=rf"has {patches} patches, but tis\(keep=5000\) was to keep 5000"):
+        vitrail.explain(view, images, TIS(keep=5000))
+
+
+def test_patches_that_no_mask_keeps_are_told_of() -> None:
+    view = view_of("vit_base_patch32_224")
+    images = pictures(2, view.size)
+    few = vitrail.explain(view, images, TIS(masks=2, keep=3), 0)
+    for notes, flat in zip(few.notes, few.maps.flatten(1)):
+        tied = int((flat == flat.min()).sum())
+        told = int(notes[0].partition(": ")[2].partition(" of ")[0])
+        assert flat.numel() - 6 <= told <= tied <= told + 3, "the mask of the least score is tied with them"
+        assert f"{told} of {flat.numel()} patches are in none of its masks" in notes[0]
+        assert "more masks" in notes[0]
+    assert vitrail.explain(view, images, TIS(masks=2, keep=1.0), 0).notes == ((), ())
+
+
 def test_stretched_to_one() -> None:
     view = view_of("vit_base_patch32_224")
     images = pictures(2, view.size)
@@ -118,7 +147,9 @@ def test_stretched_to_one() -> None:
     ("options", "words"),
     [
         ({"masks": 0}, "at least 1 mask, but masks=0"),
-        ({"keep": 0.0}, "above 0 and at most 1, but keep=0.0"),
+        ({"keep": 0.0}, r"above 0 and at most 1.0.*but keep=0.0"),
+        ({"keep": 1}, r"2 or more, but keep=1 was"),
+        ({"keep": 1.5}, r"or a whole number of them, 2 or more, but keep=1.5"),
         ({"keep": (0.5, 1.5)}, r"but keep=\(0.5, 1.5\)"),
         ({"keep": ()}, r"but keep=\(\)"),
         ({"layers": ()}, "at least 1 layer"),

@@ -3,6 +3,7 @@
 import dataclasses
 import gc
 import json
+import re
 import resource
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from torch import Tensor
 import vitrail
 from vitrail import InputError, Scores, scenes
 from vitrail.method import MDA
-from vitrail.metric import METRICS, PRESETS, Case, describe, expand, metrics, parse
+from vitrail.metric import METRICS, PRESETS, Case, Preset, describe, expand, metrics, parse
+from vitrail.metric.presets import wanted
 from vitrail.model import Target, View
 
 STEP = 144 * 144 // 8
@@ -251,6 +253,109 @@ def test_curves_are_drawn(scores: Scores, tmp_path: Path) -> None:
         scores.draw("pointing_game")
 
 
+def test_rows_are_known_by_any_spelling(pictures: list[Any]) -> None:
+    scores = vitrail.evaluate("demo", pictures[:1], ["skipplus", "var(skipplus)", "ixg"], ["sparseness", CURVES[1]])
+    assert scores.row("sparseness", "skipplus").method == "skipplus(decompx)"
+    assert scores.row("sparseness", "skipplus(base=decompx)").method == "skipplus(decompx)"
+    assert scores.row("sparseness", "var").method == scores.row("sparseness", "var(skipplus)").method
+    assert scores.row(f"deletion(baseline=zero_norm, step={STEP})", "ixg") is scores.row("deletion", "ixg")
+    with pytest.raises(InputError, match="no row has"):
+        scores.row("sparseness", "genatt")
+
+
+# ------------------------------------------------------------------------------------------------------------ presets
+
+ONE = Preset("nobody", (CURVES[1], "pointing_game", "positive_perturbation(shares=(0.5,))"), "label")
+
+
+@pytest.fixture
+def preset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PRESETS, "one", ONE)
+    monkeypatch.setitem(PRESETS, "other", dataclasses.replace(ONE, explains="predicted"))
+
+
+@pytest.mark.usefixtures("preset")
+def test_a_preset_says_which_class_is_explained(pictures: list[Any], labels: list[int]) -> None:
+    wrong = [(label + 1) % 14 for label in labels]
+    by_hand = vitrail.evaluate("demo", pictures, "ixg", CURVES[1], target=wrong)
+    found = vitrail.evaluate("demo", pictures, "ixg", "one", labels=wrong)
+    assert found.row("deletion").each.tolist() == by_hand.row("deletion").each.tolist()
+    assert found.row("deletion").protocol["explained"] == "label"
+    plain = vitrail.evaluate("demo", pictures, "ixg", CURVES[1])
+    for name, target in (("other", None), ("one", "predicted"), ("one", labels)):
+        again = vitrail.evaluate("demo", pictures, "ixg", name, labels=wrong, target=target)
+        assert again.row("deletion").each.tolist() == plain.row("deletion").each.tolist()
+    with pytest.raises(InputError, match="preset one explains the true class; give labels, or the target 'predicted'"):
+        vitrail.evaluate("demo", pictures, "ixg", "one")
+    with pytest.raises(InputError, match="one explains the true class and other explains the predicted class"):
+        vitrail.evaluate("demo", pictures, "ixg", ["one", "other"], labels=wrong)
+
+
+@pytest.mark.usefixtures("preset")
+def test_what_a_preset_cannot_measure_is_left_out_and_said(pictures: list[Any], masks: list[Any]) -> None:
+    found = vitrail.evaluate("demo", pictures[:2], "ixg", "other")
+    assert found.metrics == [CURVES[1]]
+    assert "other without pointing_game: no masks or boxes were given" in found.table()
+    assert "other without positive_perturbation(shares=(0.5,)): no true classes were given" in found.table()
+    more = vitrail.evaluate("demo", pictures[:2], "ixg", "other", masks=masks[:2], labels=[1, 2])
+    assert len(more.metrics) == 3
+    assert more.notes == ()
+    with pytest.raises(InputError, match="pointing_game needs to know where"):
+        vitrail.evaluate("demo", pictures[:2], "ixg", ["other", "pointing_game"])
+
+
+def test_the_presets_of_the_papers_without_masks() -> None:
+    found = wanted("skipplus", masks=False, labels=True)
+    assert [metric.id for metric in found.metrics] == [
+        *("insertion_accuracy", "deletion_accuracy", "insertion_aopc", "deletion_aopc", "lodds")
+    ]
+    for name, preset in PRESETS.items():
+        for masks, labels in ((False, False), (False, True), (True, True)):
+            if name != "var" or masks:
+                assert wanted(name, masks=masks, labels=labels).explains == preset.explains
+
+
+# ---------------------------------------------------------------------------------------------------- empty maps
+
+
+def test_empty_maps_are_told_and_not_ranked(pictures: list[Any]) -> None:
+    """Insertion of a map without evidence goes row by row, and may be the best by chance."""
+    given = {"ixg": "ixg", "nothing": Constant(0.0), "level": torch.ones(5, 3, 3), "random": "random"}
+    scores = vitrail.evaluate("demo", pictures, given, [*CURVES, "complexity", "average_drop"])
+    assert dict(scores.empty) == {"nothing": 5, "level": 5}
+    table = scores.table()
+    assert "nothing: no evidence on 5 of 5 pictures, so it is not ranked" in table
+    for line in table.splitlines():
+        assert "**" not in line or line.startswith(("| ixg", "| random"))
+    ranks = scores.ranking("average_drop").ranks
+    assert np.isnan(ranks).tolist() == [False, True, True, False]
+    assert sorted(ranks[[0, 3]]) == [1, 2]
+    some = torch.rand(5, 3, 3)
+    some[1] = 0
+    few = vitrail.evaluate("demo", pictures, {"some": some, "ixg": "ixg"}, CURVES[1])
+    assert "some: no evidence on 1 of 5 pictures" in few.table()
+    assert "not ranked" not in few.table()
+    assert few.ranks("some")
+
+
+def test_notes_reach_the_table(pictures: list[Any], tmp_path: Path) -> None:
+    scores = vitrail.evaluate("demo", pictures[:2], "tis(masks=2, keep=2)", "sparseness")
+    (line,) = (line for line in scores.table().splitlines() if "in none of its masks" in line)
+    assert re.search(r"14[012] (to 14[012] )?of 144 patches.*\(2 pictures\)", line)
+    again = Scores.from_parquet(scores.to_parquet(tmp_path / "scores.parquet"))
+    assert again.table() == scores.table()
+
+
+def test_a_sensitivity_stands_beside_its_floor(pictures: list[Any]) -> None:
+    scores = vitrail.evaluate("demo", pictures[:1], ["random", "ixg"], "max_sensitivity(samples=1)")
+    assert scores.metrics == ["max_sensitivity(samples=1)", "noise_floor(samples=1)"]
+    assert scores.row("noise_floor", "random").value > 0.5
+    assert scores.row("noise_floor", "ixg").value < 1e-5
+    same = vitrail.evaluate("demo", pictures[:1], "random", "max_sensitivity(samples=1, draws=same)")
+    assert same.metrics == ["max_sensitivity(samples=1, draws=same)"]
+    assert same.rows[0].value == 0
+
+
 # ---------------------------------------------------------------------------------------------------------- mistakes
 
 
@@ -285,6 +390,7 @@ def test_mistakes_get_a_sentence(pictures: list[Any], explanation: Any, specs: A
 QUICK = {
     "max_sensitivity": "max_sensitivity(samples=2)",
     "avg_sensitivity": "avg_sensitivity(samples=2)",
+    "noise_floor": "noise_floor(samples=2)",
     "infidelity": "infidelity(samples=8)",
     "faithfulness_correlation": "faithfulness_correlation(samples=16)",
     "cascading_randomisation": "cascading_randomisation(steps=2)",

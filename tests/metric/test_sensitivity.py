@@ -12,7 +12,7 @@ from small import build
 from vitrail import InputError
 from vitrail.method import parse
 from vitrail.metric.case import Case
-from vitrail.metric.sensitivity import AvgSensitivity, MaxSensitivity
+from vitrail.metric.sensitivity import AvgSensitivity, MaxSensitivity, NoiseFloor
 from vitrail.model import Target, View
 from zoo import pictures
 
@@ -24,9 +24,9 @@ class Watched(Case):
 
     asked: list[Tensor]
 
-    def explain(self, images: Tensor, target: Target | None = None, view: View | None = None) -> Tensor:
+    def explain(self, images: Tensor, *more: Any, **named: Any) -> Tensor:
         self.asked = [*getattr(self, "asked", []), images]
-        return super().explain(images, target, view)
+        return super().explain(images, *more, **named)
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +104,39 @@ def test_a_steady_method_beats_a_random_one(view: View, images: Tensor) -> None:
     assert (MaxSensitivity(samples=2).measure(made(view, images, "random")) > 0.5).all()
 
 
+RANDOM = ["random", "tis(masks=8, keep=0.25)", "smoothgrad(saliency, samples=4)"]
+
+
+@pytest.mark.parametrize("method", RANDOM)
+def test_the_floor_is_what_the_methods_own_draws_make(view: View, images: Tensor, method: str) -> None:
+    """A method that draws new numbers is not steady when nothing changes; one that keeps them is."""
+    images = images.float()
+    case = made(view_in_float(view), images, method)
+    floor = NoiseFloor(samples=3).measure(case)
+    assert (floor > 0.01).all()
+    torch.testing.assert_close(floor, MaxSensitivity(samples=3, radius=0).measure(case))
+    assert (MaxSensitivity(samples=3, radius=0, draws="same").measure(case) < 1e-5).all()
+    tiny = {draws: MaxSensitivity(samples=3, radius=1e-6, draws=draws).measure(case) for draws in ("new", "same")}
+    assert (tiny["same"] < floor / 4).all(), "the noise alone"
+    assert (tiny["new"] > floor / 4).all(), "mostly the draws"
+    alone = torch.cat([NoiseFloor(samples=3).measure(made(case.view, images[i : i + 1], method)) for i in range(3)])
+    torch.testing.assert_close(floor, alone, rtol=1e-3, atol=1e-5)
+
+
+def view_in_float(view: View) -> View:
+    return vitrail.load(build("class token").float(), size=view.size)
+
+
+@pytest.mark.parametrize("method", ["decompx", "rise(masks=8)"])
+def test_a_method_that_draws_nothing_has_no_floor_and_is_asked_once(view: View, images: Tensor, method: str) -> None:
+    """Nor has one that draws the same for all pictures."""
+    case = made(view, images, method)
+    assert (NoiseFloor(samples=9).measure(case) < 1e-6).all()
+    assert len(case.asked) == 1
+    assert MaxSensitivity(samples=2).beside() == (NoiseFloor(samples=2),)
+    assert MaxSensitivity(samples=2, draws="same").beside() == ()
+
+
 def test_mistakes_get_a_sentence(view: View, images: Tensor) -> None:
     with pytest.raises(InputError, match="method that made the maps is needed"):
         MaxSensitivity().measure(Case(view, images, torch.zeros(3, 12, 12)))
@@ -111,3 +144,5 @@ def test_mistakes_get_a_sentence(view: View, images: Tensor) -> None:
         AvgSensitivity(samples=1).measure(Case(view, images, torch.zeros(3, 12, 12), method=parse("saliency")))
     with pytest.raises(InputError, match="max_sensitivity needs at least 1 sample"):
         MaxSensitivity(samples=0)
+    with pytest.raises(InputError, match="noise_floor needs at least 1 sample"):
+        NoiseFloor(samples=0)

@@ -120,6 +120,8 @@ SCHEMA = pa.schema(
     [
         ("image", pa.string()),
         ("error", pa.string()),
+        ("empty", pa.bool_()),
+        ("notes", pa.list_(pa.string())),
         ("label", pa.int32()),
         ("explained", pa.int32()),
         ("predicted", pa.int32()),
@@ -148,6 +150,8 @@ def _explain(view: View, chunk: Chunk, rows: Sequence[int], method: Method, reco
         for row in rows:
             _explain(view, chunk, [row], method, records)
         return
+    for row, empty, notes in zip(rows, found.empty.tolist(), found.notes):
+        records[row].update(empty=empty, notes=list(notes))
     seconds, forwards = (time.perf_counter() - start) / len(rows), found.forwards / len(rows)
     for row, values in zip(rows, found.maps):
         scale = float(values.abs().max())

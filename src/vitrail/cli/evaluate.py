@@ -11,23 +11,28 @@ from vitrail.errors import InputError
 
 if TYPE_CHECKING:
     from vitrail.metric import Scores
+    from vitrail.metric.presets import Wanted
+
+BOXES = ("boxes", "boxes_xyxy")
+"""What the column with the boxes may be called."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate(Looking):
     """Judge how well methods explain a model on pictures.
 
-    Example: vitrail evaluate photos --model timm/vit_base_patch16_224 --method tis genatt --metric mda --out out
+    Example: vitrail scenes --count 2 && vitrail evaluate scenes/pictures --method genatt random --metric deletion
     """
 
     method: tuple[str, ...] = ("auto",)
     """One or more methods, such as genatt or "ig(steps=20)"; see: vitrail methods."""
     metric: tuple[str, ...] = ("insertion", "deletion")
     """One or more metrics, such as "insertion(step=448)", or presets such as rise, tis, mda; see: vitrail metrics."""
-    target: str = "predicted"
-    """What to explain: predicted, label (of the labels file), a class number or name, or (open_clip) any text."""
+    target: str | None = None
+    """What to explain: predicted, label (of the labels file), a class number or name, or (open_clip) any text; by
+    default what a preset among the metrics explains, and else the predicted class."""
     labels: Path | None = None
-    """A CSV file with the columns file and class (number or name), and, for boxes, boxes ("x0 y0 x1 y1; ...")."""
+    """A CSV file with the columns file, class (number or name) and perhaps boxes or boxes_xyxy ("x0 y0 x1 y1; ...")."""
     masks: Path | None = None
     """A folder with one PNG a picture, of the same name and size: 1 (or white) the object, 0 the rest, 255 left out."""
     out: Path = Path("vitrail-scores")
@@ -37,20 +42,14 @@ class Evaluate(Looking):
         """Evaluate, write, and print the table."""
         from vitrail import evaluate
         from vitrail.explanation import check_writable, write_whole
-        from vitrail.metric import expand
         from vitrail.model import sources_of
 
-        expand(self.metric)  # a typo should be told before a model is loaded
+        self._wanted(True, True)  # a typo should be told before a model is loaded
         check_writable(self.out)
         sources = [Path(source) for source in sources_of(list(self.images))]
         known = self._known(sources)
-        view = self.view()
-        target: Any = self.target
-        if target == "label":
-            if "labels" not in known:
-                raise InputError("--target label needs --labels FILE.csv")
-            target = known["labels"]
-        found = evaluate(view, sources, self.method, self.metric, target=target, **known, **self.how())
+        self._check(known)
+        found = evaluate(self.view(), sources, self.method, self.metric, target=self.target, **known, **self.how())
         found.to_parquet(self.out / "scores.parquet")
         text = f"# {found.model}, {len(found.images)} pictures\n\n{found.table()}\n"
         write_whole(self.out / "scores.md", lambda file: file.write(text.encode()))
@@ -59,6 +58,35 @@ class Evaluate(Looking):
         if not self.quiet:
             _report(found)
         say(f"scores: {self.out / 'scores.parquet'}, {self.out / 'scores.md'}", self.quiet)
+
+    def _wanted(self, masks: bool, labels: bool) -> "Wanted":
+        from vitrail.metric.presets import wanted
+
+        return wanted(self.metric, masks=masks, labels=labels)
+
+    def _check(self, known: dict[str, Any]) -> None:
+        """Say which option is missing before a model is loaded."""
+        from vitrail.metric.presets import lacks
+
+        masks, labels = "masks" in known or "boxes" in known, "labels" in known
+        asked = self._wanted(masks, labels)
+        if self.target == "label" and not labels:
+            raise InputError("--target label needs --labels FILE.csv")
+        if self.target is None and asked.explains == "label" and not labels:
+            raise InputError(
+                f"the preset {asked.presets[0]} explains the true class; give --labels FILE.csv, or --target predicted"
+            )
+        for metric in asked.metrics:
+            lacking = lacks(metric, masks=masks, labels=labels)
+            if "masks" in lacking:
+                raise InputError(
+                    f"{metric.spec} needs to know where the objects are; give --masks FOLDER, or --labels FILE.csv "
+                    "with a column boxes"
+                )
+            if "labels" in lacking:
+                raise InputError(
+                    f"{metric.spec} needs the true classes; give --labels FILE.csv, or target=predicted in its spec"
+                )
 
     def _known(self, sources: list[Path]) -> dict[str, Any]:
         """What is known of the pictures: classes, boxes, masks."""
@@ -70,8 +98,9 @@ class Evaluate(Looking):
                 raise InputError(f"{self.labels} says nothing of {missing[0]} ({len(missing)} pictures in all)")
             rows = [table[source.name] for source in sources]
             known["labels"] = [int(row["class"]) if row["class"].isdecimal() else row["class"] for row in rows]
-            if self.masks is None and all("boxes" in row for row in rows):
-                known["boxes"] = [read_boxes(row["boxes"], self.labels) for row in rows]
+            column = next((name for name in BOXES if name in rows[0]), None)
+            if self.masks is None and column is not None:
+                known["boxes"] = [read_boxes(row[column] or "", self.labels) for row in rows]
         if self.masks is not None:
             files = [self.masks / f"{source.stem}.png" for source in sources]
             absent = [file for file in files if not file.is_file()]
@@ -116,3 +145,5 @@ def _report(found: "Scores") -> None:
             counted = f"{row.counted} ({row.skipped} skipped)" if row.skipped else str(row.counted)
             table.add_row(f"{metric} {arrow}", method, f"{row.value:.4f}", f"{row.low:.4f} to {row.high:.4f}", counted)
     Console().print(table)
+    for line in found.remarks():
+        Console().print(line, markup=False, highlight=False)

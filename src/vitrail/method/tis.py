@@ -9,7 +9,7 @@ from torch import Tensor
 from vitrail.errors import InputError
 from vitrail.method.base import Batch, Method, register
 from vitrail.model import Need, View, full, in_parts
-from vitrail.perturb import Canvas, RemovalCanvas, Responder, cell_canvas, order_of
+from vitrail.perturb import Canvas, RemovalCanvas, Responder, cell_canvas, counted, order_of
 
 ROUNDS, MOVED, LOOK = 100, 1e-4, 8
 """k-means stops after so many rounds, or where an image's centroids move less (the sum of squares); only every so many
@@ -20,6 +20,8 @@ NUMBERS = 2**28
 
 NOISES = 16
 """Pictures of noise that take turns in the ablation."""
+
+UNSEEN = "{spec}: {count} of {patches} patches are in none of its masks and share the map's smallest value; {remedy}"
 
 
 @register(
@@ -40,7 +42,7 @@ class TIS(Method):
 
     Attributes:
         masks: How many masks; never more than there are channels.
-        keep: The share of tokens a mask keeps; several shares give ``masks`` masks each.
+        keep: The share of tokens a mask keeps (0.5), or how many (98); several of them give ``masks`` masks each.
         layers: The blocks whose outputs are clustered, counted from 0 (-1 is the last); all of them by default.
         ablation: Keep all tokens, and put noise where patches are hidden.
         normalise: Stretch each map to 0..1.
@@ -50,7 +52,7 @@ class TIS(Method):
     """
 
     masks: int = 1024
-    keep: float | tuple[float, ...] = 0.5
+    keep: int | float | tuple[int | float, ...] = 0.5
     layers: tuple[int, ...] | None = None
     ablation: bool = False
     normalise: bool = False
@@ -60,14 +62,17 @@ class TIS(Method):
     def __post_init__(self) -> None:
         if self.masks < 1:
             raise InputError(f"tis needs at least 1 mask, but masks={self.masks} was given")
-        if not self.shares or not all(0 < share <= 1 for share in self.shares):
-            raise InputError(f"tis keeps a share of the tokens above 0 and at most 1, but keep={self.keep} was given")
+        if not self.shares or not all(_keeps(share) for share in self.shares):
+            raise InputError(
+                "tis keeps a share of the tokens above 0 and at most 1.0, or a whole number of them, 2 or more, but "
+                f"keep={self.keep} was given"
+            )
         if self.layers == ():
             raise InputError("tis needs at least 1 layer, but layers=() was given")
 
     @property
-    def shares(self) -> tuple[float, ...]:
-        """The shares of tokens kept, also where there is only one."""
+    def shares(self) -> tuple[int | float, ...]:
+        """The shares or numbers of tokens kept, also where there is only one."""
         return self.keep if isinstance(self.keep, tuple) else (self.keep,)
 
     def passes(self, view: View, size: tuple[int, int]) -> int:
@@ -103,8 +108,8 @@ class TIS(Method):
         which = torch.arange(images, device=centroids.device).repeat_interleave(masks)
         order = order_of(centroids)
         weighed, times = (centroids.new_zeros(images, patches) for _ in range(2))
-        for share in self.shares:
-            kept = order[..., : max(1, int(share * patches))]
+        for count in self.counts(view, patches):
+            kept = order[..., :count]
             shown = torch.zeros_like(centroids, dtype=torch.bool).scatter_(2, kept, True)
             if self.ablation:
                 noise = torch.arange(masks, device=which.device).repeat(images) % NOISES
@@ -113,8 +118,23 @@ class TIS(Method):
                 scores = ask(which, (kept if kept.shape[2] < patches else shown).flatten(0, 1))
             weighed += (scores.view(images, masks, 1) * shown).sum(1)
             times += shown.sum(1)
+        self._tell(batch, (times == 0).sum(1), patches, masks)
         maps = view.patch_map(mean_score(weighed, times), view.layout(batch.size))
         return stretched(maps) if self.normalise else maps
+
+    def counts(self, view: View, patches: int) -> list[int]:
+        """How many of the patches the masks keep, for each of `shares`."""
+        found = [share if isinstance(share, int) else max(1, counted(share, patches)) for share in self.shares]
+        if max(found) > patches:
+            raise InputError(f"{view.name} has {patches} patches, but {self.spec} was to keep {max(found)} of them")
+        return found
+
+    def _tell(self, batch: Batch, unseen: Tensor, patches: int, masks: int) -> None:
+        """Say of which maps how many patches are tied, because no mask keeps them."""
+        remedy = "a larger keep reaches them" if masks < self.masks else "more masks, or a larger keep, reach them"
+        for count in sorted(set(unseen.tolist()) - {0}):
+            said = UNSEEN.format(spec=self.spec, count=count, patches=patches, remedy=remedy)
+            batch.note(said, unseen == count)
 
     def _canvas(self, view: View, batch: Batch) -> Canvas:
         if not self.ablation:
@@ -122,6 +142,11 @@ class TIS(Method):
         shape = (NOISES, *batch.images.shape[1:])
         noise = [torch.rand(shape, generator=batch.generator(i, self.seed + 1)) for i in range(len(batch))]
         return cell_canvas(view, batch.images, list(torch.stack(noise, 1).to(batch.images)))
+
+
+def _keeps(share: int | float) -> bool:
+    """Whether it is a share of the tokens or a number of them. A bare 1 might be either, so it is neither."""
+    return share >= 2 if isinstance(share, int) else 0 < share <= 1
 
 
 def kmeans(points: Tensor, start: Tensor, empty: Literal["stay", "zero"] = "stay") -> Tensor:

@@ -38,6 +38,10 @@ class Metric(Configured, ABC):
     def measure(self, case: Case) -> Tensor:
         """(B,) one number an image, NaN for one that does not count; or (B, P) that `of_each` and `of_all` sum up."""
 
+    def beside(self) -> tuple["Metric", ...]:
+        """What `evaluate` measures too, because the number says little without it."""
+        return ()
+
     def of_each(self, measured: Tensor) -> Tensor:
         """(N,) the number of each image, from what `measure` gave."""
         return measured

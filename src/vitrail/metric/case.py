@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from vitrail.errors import InputError
 from vitrail.method import Batch, Method
 from vitrail.model import Target, View, full, in_parts
-from vitrail.perturb import Baseline, Canvas, PixelCanvas, RemovalCanvas, Responder, order_of, ranks_of
+from vitrail.perturb import Baseline, Canvas, PixelCanvas, RemovalCanvas, Responder, counted, order_of, ranks_of
 
 Sign = Literal["signed", "positive", "absolute"]
 """What of a map counts: its values as they are, what speaks for the target, or what speaks at all."""
@@ -61,7 +61,7 @@ class Path:
         if self.shares is not None:
             if not all(0 <= share <= 1 for share in self.shares):
                 raise InputError(f"shares must lie between 0 and 1, but {self.shares} were given")
-            return torch.tensor([int(cells * share + 1e-9) for share in self.shares])
+            return torch.tensor([counted(share, cells) for share in self.shares])
         step = -(-cells // 224) if self.step is None else self.step
         if step < 1:
             raise InputError(f"a step must be 1 pixel or more, but {step} was given")
@@ -158,6 +158,12 @@ class Case:
     def size(self) -> tuple[int, int]:
         """Height and width of the images."""
         return self.images.shape[-2], self.images.shape[-1]
+
+    @property
+    def empty(self) -> Tensor:
+        """(B,) booleans: maps that hold no evidence, because they have the same value everywhere."""
+        flat = self.maps.flatten(1)
+        return flat.amax(1) == flat.amin(1)
 
     def once(self, key: Any, make: Callable[[], T]) -> T:
         """What ``make`` gives, made the first time it is asked for under this key."""
@@ -327,7 +333,12 @@ class Case:
     # -------------------------------------------------------------------------------------------------- the method
 
     def explain(
-        self, images: Tensor, target: Target | None = None, view: View | None = None, method: Method | None = None
+        self,
+        images: Tensor,
+        target: Target | None = None,
+        view: View | None = None,
+        method: Method | None = None,
+        keys: Tensor | None = None,
     ) -> Tensor:
         """(B, rows, columns) float32: other images, or another model, explained as these were.
 
@@ -336,12 +347,13 @@ class Case:
             target: What to explain, as of the case's images by default.
             view: The model, the case's by default.
             method: The method, the case's by default.
+            keys: (B,) int64 what the method's random numbers depend on, the images themselves by default.
         """
         method, view = method or self.method, view or self.view
         if method is None:
             raise InputError("the method that made the maps is needed; give a spec or an Explanation, not maps alone")
         with view.still():
-            return method.maps(view, Batch(images, self.target if target is None else target)).detach().float()
+            return method.maps(view, Batch(images, self.target if target is None else target, keys)).detach().float()
 
 
 class Pool:

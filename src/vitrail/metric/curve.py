@@ -66,10 +66,18 @@ class Curve:
         """(B, K): how far the monotone responses lie from the density, MAS's alignment penalty."""
         return (self.monotone().responses - self.density).abs()
 
-    def aligned(self) -> "Curve":
-        """Magnitude-aligned scores (MAS): the monotone responses, worsened by their distance from the density."""
+    def aligned(self, compat: Literal["paper", "authors"] = "authors") -> "Curve":
+        """Magnitude-aligned scores (MAS): the monotone responses, worsened by their distance from the density.
+
+        Args:
+            compat: ``paper`` leaves them at that, between -1 and 2; ``authors`` clips them to 0..1 and then stretches
+                each curve to 0..1, as the published code does.
+        """
         responses, penalty = self.monotone().responses, self.penalty()
-        scores = (responses - penalty if self.rising else responses + penalty).clamp(0, 1)
+        scores = responses - penalty if self.rising else responses + penalty
+        if compat == "paper":
+            return replace(self, responses=scores)
+        scores = scores.clamp(0, 1)
         low, high = scores.amin(1, keepdim=True), scores.amax(1, keepdim=True)
         line = self.fractions if self.rising else 1 - self.fractions
         return replace(self, responses=torch.where(high > low, (scores - low) / (high - low), line))
@@ -213,21 +221,48 @@ class Deletion(_Pixels):
 @register("mas_insertion", "faithfulness", "Walker et al. 2024 (MAS)", higher_is_better=True)
 @dataclass(frozen=True)
 class MASInsertion(_Pixels):
-    """Insertion, made monotone, minus its distance from the share of the map shown so far."""
+    """Insertion, made monotone, minus its distance from the share of the map shown so far.
+
+    Attributes:
+        baseline: What it appears over.
+        step: Pixels at a time, a 224th of them by default.
+        area: How the curve becomes one number.
+        sign: What of the map orders the pixels, and is weighed.
+        target: The class whose answer counts.
+        score: Its probability or its logit.
+        enlarge: How the map gets the picture's size.
+        compat: ``authors`` clips the scores to 0..1 and stretches each curve to 0..1, as the code behind the published
+            numbers does; ``paper`` does neither, as the formula has it.
+    """
 
     baseline: Baseline = RiseBlur()
+    compat: Literal["paper", "authors"] = "authors"
 
     def curve(self, case: Case) -> Curve:
-        return self._along(case, rising=True).aligned()
+        return self._along(case, rising=True).aligned(self.compat)
 
 
 @register("mas_deletion", "faithfulness", "Walker et al. 2024 (MAS)", higher_is_better=False)
 @dataclass(frozen=True)
 class MASDeletion(_Pixels):
-    """Deletion, made monotone, plus its distance from the share of the map that is left."""
+    """Deletion, made monotone, plus its distance from the share of the map that is left.
+
+    Attributes:
+        baseline: What is left behind.
+        step: Pixels at a time, a 224th of them by default.
+        area: How the curve becomes one number.
+        sign: What of the map orders the pixels, and is weighed.
+        target: The class whose answer counts.
+        score: Its probability or its logit.
+        enlarge: How the map gets the picture's size.
+        compat: ``authors`` clips the scores to 0..1 and stretches each curve to 0..1, as the code behind the published
+            numbers does; ``paper`` does neither, as the formula has it.
+    """
+
+    compat: Literal["paper", "authors"] = "authors"
 
     def curve(self, case: Case) -> Curve:
-        return self._along(case, rising=False).aligned()
+        return self._along(case, rising=False).aligned(self.compat)
 
 
 @register("monotonicity", "faithfulness", "Walker et al. 2025 (MDA)", higher_is_better=True)

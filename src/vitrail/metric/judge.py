@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,12 @@ from vitrail.method import Method, parse
 from vitrail.metric.base import Metric
 from vitrail.metric.case import Case, Pool
 from vitrail.metric.curve import Curve, CurveMetric, joined
-from vitrail.metric.presets import expand
+from vitrail.metric.presets import Wanted, lacks, wanted
 from vitrail.metric.scores import Score, Scores
 from vitrail.metric.statistics import bootstrap, interval
 from vitrail.metric.truth import check_truth, is_input, masks_of
 from vitrail.model import Precision, Target, TargetLike, View, load, pictures, resolve, sources_of
+from vitrail.notes import summed
 
 BATCH = 16
 
@@ -52,12 +53,14 @@ def evaluate(
         images: Paths, folders, PIL images, uint8 arrays, or model inputs as float tensors; alone or in a list.
         explanation: A method's spec (``"tis"``), a method, an `Explanation` of these images or (images, rows, columns)
             maps; or several, in a list or by name in a dict.
-        metrics: Specs (``"insertion(step=448)"``), metrics, or names of presets (``"mda"``).
+        metrics: Specs (``"insertion(step=448)"``), metrics, or names of presets (``"mda"``). What of a preset cannot be
+            measured without masks or true classes is left out, and the table says so.
         masks: Where the object is: one mask an image, of the picture's size (of the input's, where images are model
             inputs). True or 1 is the object, 0 the rest, -1 what does not count.
         boxes: Instead of masks: a list of (x0, y0, x1, y1) for each image, in the picture's pixels.
         labels: The true classes, by number or name.
-        target: What to explain, where a method is given: see `vitrail.explain`.
+        target: What to explain, where a method is given: see `vitrail.explain`; ``"label"`` for the true classes. By
+            default what a preset among the metrics explains, and else the predicted classes.
         batch: Images at a time.
         precision: ``fp32``, ``tf32``, ``bf16`` or ``fp16``; the view's own by default.
         compiled: Compile the model, where vitrail has no kernels of its own for it.
@@ -71,8 +74,18 @@ def evaluate(
         True
     """
     view = load(model)
-    wanted = expand(metrics)
+    regions = masks is not None or boxes is not None
+    asked = wanted(metrics, masks=regions, labels=labels is not None)
     sources = sources_of(images)
+    if target is None and asked.explains == "label":
+        if labels is None:
+            raise InputError(
+                f"the preset {asked.presets[0]} explains the true class; give labels, or the target 'predicted'"
+            )
+        target = "label"
+    whose = "predicted" if target is None or _is(target, "predicted") else "given"
+    if _is(target, "label") and labels is not None:
+        target, whose = labels, "label"
     view, aim = resolve(view, target, len(sources))
     subjects = [_Subject.of(name, given, view, len(sources)) for name, given in _named(explanation)]
     if len({subject.name for subject in subjects}) < len(subjects):
@@ -82,9 +95,22 @@ def evaluate(
             raise InputError(f"{subject.name} explains a function of the logits; give it as target= again")
     check_truth(masks, boxes, len(sources))
     truth = None if labels is None else resolve(view, labels, len(sources))[1]
-    _check_needs(wanted, subjects, masks is not None or boxes is not None, truth is not None)
+    _check_needs(asked.metrics, subjects, regions, truth is not None)
+    asked = replace(asked, metrics=tuple(_with_company(asked.metrics, subjects)))
     with view.using(precision, compiled or None):
-        return _evaluate(view, sources, subjects, wanted, aim, truth, (masks, boxes), batch or BATCH, progress)
+        return _evaluate(view, sources, subjects, asked, (aim, whose), truth, (masks, boxes), batch or BATCH, progress)
+
+
+def _is(target: Any, word: str) -> bool:
+    return isinstance(target, str) and target == word
+
+
+def _with_company(metrics: Sequence[Metric], subjects: Sequence["_Subject"]) -> Iterator[Metric]:
+    """Each metric, and behind it what it says little without, where that is not asked for anyway."""
+    able = all(subject.method is not None for subject in subjects)
+    for metric in metrics:
+        yield metric
+        yield from (more for more in metric.beside() if able and more not in metrics)
 
 
 @dataclass(frozen=True)
@@ -118,19 +144,23 @@ class _Subject:
             )
         return found
 
-    def case(self, view: View, images: Tensor, rows: slice, aim: Target | None, **known: Any) -> Case:
-        """The images of some rows with their maps."""
+    def case(
+        self, view: View, images: Tensor, rows: slice, aim: Target | None, **known: Any
+    ) -> tuple[Case, tuple[tuple[str, ...], ...]]:
+        """The images of some rows with their maps, and what is said of each map."""
+        notes: tuple[tuple[str, ...], ...] = ()
         aim = None if aim is None else aim.take(rows)
         if self.maps is None:
             assert self.method is not None
             found = explain(view, images, self.method, aim, batch=len(images))
-            maps, aim = found.maps, aim or Target(found.classes)
+            maps, aim, notes = found.maps, aim or Target(found.classes), found.notes
         else:
             maps = self.maps[rows]
+            notes = () if self.explanation is None else self.explanation.notes[rows]
             if self.explanation is not None and self.explanation.classes is not None:
                 # What was explained counts, not what is asked for now; the target still says what else is shown.
                 aim = Target(self.explanation.classes[rows], rivals=None if aim is None else aim.rivals)
-        return Case(view, images, maps, aim, method=self.method, **known)
+        return Case(view, images, maps, aim, method=self.method, **known), notes
 
 
 def _named(given: Any) -> Iterator[tuple[str | None, Any]]:
@@ -142,14 +172,15 @@ def _named(given: Any) -> Iterator[tuple[str | None, Any]]:
         yield None, given
 
 
-def _check_needs(wanted: list[Metric], subjects: list[_Subject], masks: bool, labels: bool) -> None:
+def _check_needs(wanted: Sequence[Metric], subjects: list[_Subject], masks: bool, labels: bool) -> None:
     """Say what is missing before any work is done."""
     if not subjects:
         raise InputError("no explanation was given; give a method's spec, an Explanation or maps")
     for metric in wanted:
-        if "masks" in metric.needs and not masks:
+        lacking = lacks(metric, masks=masks, labels=labels)
+        if "masks" in lacking:
             raise InputError(f"{metric.spec} needs to know where the objects are; give masks= or boxes=")
-        if not labels and getattr(metric, "target", None) == "label":
+        if "labels" in lacking:
             raise InputError(f"{metric.spec} needs the true classes; give labels=, or use target=predicted in its spec")
         nameless = [subject.name for subject in subjects if subject.method is None]
         if "method" in metric.needs and nameless:
@@ -162,8 +193,8 @@ def _evaluate(
     view: View,
     sources: list[Any],
     subjects: list[_Subject],
-    wanted: list[Metric],
-    aim: Target | None,
+    asked: Wanted,
+    aimed: tuple[Target | None, str],
     truth: Target | None,
     regions: tuple[Any, Any],
     size: int,
@@ -174,10 +205,13 @@ def _evaluate(
     if size < 1:
         raise InputError(f"batch must be 1 or more, but {size} was given")
     start, forwards = time.perf_counter(), view.meter.forwards
+    (aim, whose), metrics = aimed, asked.metrics
+    empty: dict[str, int] = dict.fromkeys((subject.name for subject in subjects), 0)
+    said: dict[str, list[tuple[str, ...]]] = {name: [] for name in empty}
     measured: dict[tuple[int, int], list[Tensor]] = {}
     curves: dict[tuple[int, int], list[Curve]] = {}
     others = None
-    if any(metric.uses_others for metric in wanted):
+    if any(metric.uses_others for metric in metrics):
         spread = np.linspace(0, len(sources) - 1, min(OTHERS, len(sources))).round().astype(int)
         others = Pool(view, view.preprocess.batch([sources[i] for i in spread]))
     bar = tqdm(total=len(sources) * len(subjects), unit="map", disable=not progress, leave=False)
@@ -193,8 +227,10 @@ def _evaluate(
             }
             for i, subject in enumerate(subjects):
                 bar.set_postfix_str(subject.name)
-                case = subject.case(view, images, rows, aim, **known)
-                for j, metric in enumerate(wanted):
+                case, notes = subject.case(view, images, rows, aim, **known)
+                said[subject.name] += notes
+                empty[subject.name] += int(case.empty.sum())
+                for j, metric in enumerate(metrics):
                     measured.setdefault((i, j), []).append(metric.measure(case).double().cpu())
                     if isinstance(metric, CurveMetric):
                         curves.setdefault((i, j), []).append(metric.curve(case).stored())
@@ -204,11 +240,11 @@ def _evaluate(
     for (i, j), parts in measured.items():
         curve = joined(curves[i, j]) if (i, j) in curves else None
         protocol = {
-            "metric": wanted[j].config,
-            "explained": "given" if aim is not None else "predicted",
+            "metric": metrics[j].config,
+            "explained": "as it was made" if subjects[i].explanation is not None else whose,
             "precision": view.precision,
         }
-        found.append(score(subjects[i].name, wanted[j], torch.cat(parts), protocol, curve))
+        found.append(score(subjects[i].name, metrics[j], torch.cat(parts), protocol, curve))
     return Scores(
         rows=tuple(found),
         images=tuple(called(source, i) for i, source in enumerate(sources)),
@@ -217,6 +253,9 @@ def _evaluate(
         seconds=time.perf_counter() - start,
         forwards=view.meter.forwards - forwards,
         versions=versions(),
+        empty={name: count for name, count in empty.items() if count},
+        told={name: summed(notes) for name, notes in said.items() if any(notes)},
+        notes=asked.left_out,
     )
 
 

@@ -21,6 +21,7 @@ from vitrail.errors import InputError
 from vitrail.metric import bokeh
 from vitrail.metric.bokeh import Bools, Bytes, Floats, Ints
 from vitrail.model import View, full, in_parts
+from vitrail.perturb import counted
 
 Ask: TypeAlias = Callable[[Bytes, Ints], Mapping[str, npt.ArrayLike]]
 """(M, H, W, 3) pictures, and (M,) the image each was made of -> (M,) answers, by the name of what is asked."""
@@ -206,7 +207,7 @@ def random_mask(shape: tuple[int, int], seed: int | Sequence[int] = 0, share: fl
         501
     """
     mask = np.zeros(shape, dtype=bool)
-    mask.flat[np.random.default_rng(seed).choice(mask.size, int(mask.size * share), replace=False)] = True
+    mask.flat[np.random.default_rng(seed).choice(mask.size, counted(share, mask.size), replace=False)] = True
     return mask
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vitrail.errors import InputError
-from vitrail.metric.base import Metric, parse
+from vitrail.metric.base import Metric, Needs, parse
 from vitrail.metric.case import Whose
 
 
@@ -15,7 +15,7 @@ class Preset:
     Attributes:
         paper: Which.
         metrics: Spec strings that pin order, fill, steps, area rule, target and sign.
-        explains: The class the paper explains.
+        explains: The class the paper explains; `evaluate` does the same unless it is told another.
         note: What else its numbers depend on.
     """
 
@@ -52,6 +52,7 @@ PRESETS: dict[str, Preset] = {
             "pointing_game(below=0.5)",
             "energy_pointing_game(below=0.5)",
             "max_sensitivity(samples=10, radius=0.02)",
+            "noise_floor(samples=10)",
             "sparseness(values=shifted, at=picture)",
         ),
         "label",
@@ -62,8 +63,8 @@ PRESETS: dict[str, Preset] = {
         (
             "insertion(baseline=adaptive_blur, sign=absolute, target=predicted, monotone=True)",
             "deletion(baseline=zero_norm, sign=absolute, target=predicted, monotone=True)",
-            "mas_insertion(baseline=adaptive_blur, sign=absolute, target=predicted)",
-            "mas_deletion(baseline=zero_norm, sign=absolute, target=predicted)",
+            "mas_insertion(baseline=adaptive_blur, sign=absolute, target=predicted, compat=authors)",
+            "mas_deletion(baseline=zero_norm, sign=absolute, target=predicted, compat=authors)",
             "positive_perturbation",
             "negative_perturbation",
             "monotonicity(baseline=adaptive_blur(first=1), sign=absolute, target=predicted)",
@@ -105,11 +106,12 @@ PRESETS: dict[str, Preset] = {
             *_each("deletion(baseline={}, area=mean)", *_AHA),
             *_each("average_drop(baseline={})", *_AHA),
             *_each("increase_in_confidence(baseline={})", *_AHA),
-            "positive_perturbation",
-            "negative_perturbation",
+            *_each("positive_perturbation(baseline={}, target=explained)", *_AHA),
+            *_each("negative_perturbation(baseline={}, target=explained)", *_AHA),
         ),
         "predicted",
-        "The paper averages the three baselines; its number of steps and its blur are not told.",
+        "The paper averages the three baselines and explains the true class as well; its number of steps, its blur and "
+        "the class whose accuracy counts are not told.",
     ),
     "var": Preset(
         "VAR 2025",
@@ -150,3 +152,69 @@ def expand(metrics: str | Metric | Sequence[str | Metric]) -> list[Metric]:
         for spec in (PRESETS[entry].metrics if isinstance(entry, str) and entry in PRESETS else (entry,))
     ]
     return list(dict.fromkeys(found))
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be measured, and what presets say of it besides.
+
+    Attributes:
+        metrics: Each once.
+        explains: The class that the presets explain; None where there is no preset.
+        presets: Their names.
+        left_out: What of the presets cannot be measured, and why not.
+    """
+
+    metrics: tuple[Metric, ...]
+    explains: Whose | None = None
+    presets: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
+LACKING: dict[Needs, str] = {"masks": "no masks or boxes were given", "labels": "no true classes were given"}
+
+
+def wanted(metrics: str | Metric | Sequence[str | Metric], *, masks: bool, labels: bool) -> Wanted:
+    """What can be measured: all that was asked for by itself, and of presets what there is enough known for.
+
+    Args:
+        metrics: Specs, metrics and names of presets.
+        masks: Whether it is known where the objects are.
+        labels: Whether the true classes are known.
+
+    Example:
+        >>> found = wanted("skipplus", masks=False, labels=True)
+        >>> found.explains, len(found.metrics), found.left_out
+        ('label', 5, ('skipplus without average_precision(enlarge=nearest): no masks or boxes were given',))
+    """
+    given = [metrics] if isinstance(metrics, str | Metric) else list(metrics)
+    named = [entry for entry in given if isinstance(entry, str) and entry in PRESETS]
+    kinds = {PRESETS[name].explains: name for name in named}
+    if len(kinds) > 1:
+        each = " and ".join(f"{name} explains the {_WORDS[whose]} class" for whose, name in kinds.items())
+        raise InputError(f"{each}: say which target to explain, or evaluate one preset at a time")
+    kept, dropped = [], []
+    asked = expand([entry for entry in given if entry not in named]) if len(named) < len(given) else []
+    for metric in expand(metrics):
+        lacking = [need for need in lacks(metric, masks=masks, labels=labels) if metric not in asked]
+        if lacking:
+            owners = [name for name in named if metric in expand(name)]
+            dropped.append(f"{owners[0]} without {metric.spec}: {LACKING[lacking[0]]}")
+        else:
+            kept.append(metric)
+    if not kept:
+        raise InputError(f"nothing of {', '.join(named)} can be measured: {dropped[0].partition(': ')[2]}")
+    return Wanted(tuple(kept), next(iter(kinds), None), tuple(named), tuple(dropped))
+
+
+_WORDS: dict[Whose, str] = {"label": "true", "predicted": "predicted", "explained": "explained"}
+
+
+def lacks(metric: Metric, *, masks: bool, labels: bool) -> list[Needs]:
+    """What a metric needs to know and is not told."""
+    found: list[Needs] = []
+    if "masks" in metric.needs and not masks:
+        found.append("masks")
+    if getattr(metric, "target", None) == "label" and not labels:
+        found.append("labels")
+    return found

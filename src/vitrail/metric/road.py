@@ -14,7 +14,7 @@ from vitrail.metric.base import Metric, register
 from vitrail.metric.case import Answers, Case, Enlarge, Sign, Whose
 from vitrail.metric.curve import TENTHS, hits
 from vitrail.model import View, full
-from vitrail.perturb import Canvas, order_of, ranks_of
+from vitrail.perturb import Canvas, counted, order_of, ranks_of
 
 TOLERANCE = 1e-5
 """Where the solver stops: the error's energy, which is the root of the weighted sum of its squared differences between
@@ -206,7 +206,7 @@ class _Road(Metric):
         heat = case.heat(self.sign, self.enlarge).flatten(1)
         # Both ways, ties go by place: where a map is the same everywhere the two curves are the same.
         ranks = torch.stack([ranks_of(order_of(heat)), ranks_of(order_of(-heat))])
-        counts = torch.tensor([int(heat.shape[1] * share + 1e-9) for share in self.shares], device=heat.device)
+        counts = torch.tensor([counted(share, heat.shape[1]) for share in self.shares], device=heat.device)
         batch = Batch(case.images)
         drawn = [torch.randn(case.images.shape[1:], generator=batch.generator(i, self.seed)) for i in range(len(case))]
         canvas = ImputedCanvas(case.view, case.images, self.noise * torch.stack(drawn).to(case.images))

@@ -1,8 +1,8 @@
 """Scores are a value: every method by every metric, image by image, with intervals and the exact protocol."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,12 @@ import numpy as np
 
 from vitrail.errors import InputError
 from vitrail.explanation import write_whole
+from vitrail.method import METHODS, parse
+from vitrail.metric.base import METRICS
+from vitrail.metric.base import parse as parse_metric
 from vitrail.metric.curve import Curve
 from vitrail.metric.statistics import Difference, Numbers, Ranking, friedman, paired_bootstrap, win_rates
+from vitrail.notes import evidence, ranked
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +74,10 @@ class Scores:
         seconds: Wall time, explanations included.
         forwards: Images pushed forward through the model, explanations included.
         versions: Library versions.
+        empty: Of each method, how many of its maps hold no evidence (see `Explanation.empty`). One with as many as
+            half of them is not ranked.
+        told: Of each method, what its maps' notes say, and of how many maps.
+        notes: What else a reader of the table must know.
     """
 
     rows: tuple[Score, ...]
@@ -79,6 +87,9 @@ class Scores:
     seconds: float
     forwards: int
     versions: dict[str, str]
+    empty: Mapping[str, int] = field(default_factory=dict)
+    told: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def methods(self) -> list[str]:
@@ -94,13 +105,14 @@ class Scores:
         return f"Scores({self.model}, {len(self.images)} images, {self.seconds:.1f} s)\n{self.table()}"
 
     def row(self, metric: str, method: str | None = None) -> Score:
-        """The row of a metric (its spec, or its id where that is clear) and a method (the only one by default)."""
-        found = [
-            row
-            for row in self.rows
-            if metric in (row.metric, row.protocol["metric"]["id"]) and method in (None, row.method)
-        ]
-        found = [row for row in found if row.metric == metric] or found
+        """The row of a metric and a method (the only one by default).
+
+        Each is known by its name in the table, by any way to write its spec (``skipplus`` for ``skipplus(decompx)``),
+        or by its id where that is clear.
+        """
+        found = _named(self.rows, metric, lambda row: (row.metric, row.protocol["metric"]["id"]), _metric)
+        if method is not None:
+            found = _named(found, method, lambda row: (row.method, row.method.partition("(")[0]), _method)
         if len(found) != 1:
             problem = "more than one row has" if found else "no row has"
             raise InputError(
@@ -108,6 +120,10 @@ class Scores:
                 f"there are the metrics {', '.join(self.metrics)} and the methods {', '.join(self.methods)}"
             )
         return found[0]
+
+    def ranks(self, method: str) -> bool:
+        """Whether a method is ranked: not where its maps are empty for half of the pictures or more."""
+        return ranked(self.empty.get(method, 0), len(self.images))
 
     # -------------------------------------------------------------------------------------------- between methods
 
@@ -120,8 +136,12 @@ class Scores:
         return paired_bootstrap(self.row(metric, one).each, self.row(metric, other).each)
 
     def ranking(self, metric: str) -> Ranking:
-        """The methods' mean ranks, Friedman's test and the critical difference."""
-        return friedman(self.each(metric), self.row(metric, self.methods[0]).higher_is_better)
+        """The methods' mean ranks, Friedman's test and the critical difference; NaN for one that is not ranked."""
+        able = np.array([self.ranks(method) for method in self.methods])
+        found = friedman(self.each(metric)[:, able], self.row(metric, self.methods[0]).higher_is_better)
+        places = np.full(len(able), np.nan)
+        places[able] = found.ranks
+        return replace(found, ranks=places)
 
     def win_rates(self, metric: str) -> Numbers:
         """(methods, methods): how often one beats the other."""
@@ -138,10 +158,19 @@ class Scores:
         heads = [f"{spec} {'↑' if column[0].higher_is_better else '↓'}" for spec, column in zip(self.metrics, columns)]
         lines = [f"| method | {' | '.join(heads)} |", f"|---|{'---|' * len(heads)}"]
         for i, method in enumerate(self.methods):
-            cells = [_cell(column[i], column) for column in columns]
+            cells = [_cell(column[i], [row for row in column if self.ranks(row.method)]) for column in columns]
             lines.append(f"| {method} | {' | '.join(cells)} |")
-        lines += ["", *(_protocol_line(column[0]) for column in columns)]
+        lines += ["", *(_protocol_line(column[0]) for column in columns), *(f"- {line}" for line in self.remarks())]
         return "\n".join(lines)
+
+    def remarks(self) -> list[str]:
+        """What a reader must know of the methods' maps, in lines."""
+        lines = []
+        for method in self.methods:
+            nothing = evidence(self.empty.get(method, 0), len(self.images))
+            lines += [f"{method}: {nothing}"] if nothing else []
+            lines += [f"{said} ({_pictures(count)})" for said, count in self.told.get(method, {}).items()]
+        return [*lines, *self.notes]
 
     def draw(self, metric: str, path: str | Path | None = None) -> Any:
         """The mean curves of all methods by a metric, with 95 % bands (AHA figure 6), as a PIL picture.
@@ -188,7 +217,7 @@ class Scores:
                 | {"protocol": row.protocol}
                 for row in self.rows
             ],
-            **{key: getattr(self, key) for key in FACTS},
+            **{key: getattr(self, key) for key in (*FACTS, *REMARKS)},
         }
         table = pa.table(columns).replace_schema_metadata({"vitrail": json.dumps(facts)})
         write_whole(Path(path), lambda file: pq.write_table(table, file))
@@ -204,12 +233,40 @@ class Scores:
             facts = json.loads(table.schema.metadata[b"vitrail"])
             values = table["value"].to_numpy().reshape(len(facts["rows"]), -1)
             rows = tuple(Score(**row, each=each) for row, each in zip(facts["rows"], values))
-            return cls(rows, **{key: facts[key] for key in FACTS} | {"images": tuple(facts["images"])})
+            known = {key: facts[key] for key in FACTS} | {key: facts[key] for key in REMARKS if key in facts}
+            known |= {key: tuple(known[key]) for key in ("images", "notes") if key in known}
+            return cls(rows, **known)
         except Exception as error:  # a damaged file may raise nearly anything
             raise InputError(f"{path} holds no scores that can be read ({error}); write it with to_parquet") from error
 
 
 FACTS = ("images", "model", "fingerprint", "seconds", "forwards", "versions")
+
+REMARKS = ("empty", "told", "notes")
+"""What older files do not hold."""
+
+
+def _named(
+    rows: Sequence[Score], name: str, names: Callable[[Score], tuple[str, str]], spec: Callable[[str], str | None]
+) -> list[Score]:
+    """The rows of that very name; else those whose spec it is, however it is written; else those of that id."""
+    for wanted, which in ((name, 0), (spec(name), 0), (name, 1)):
+        found = [row for row in rows if names(row)[which] == wanted]
+        if found:
+            return found
+    return []
+
+
+def _metric(name: str) -> str | None:
+    return parse_metric(name).spec if name.partition("(")[0] in METRICS else None
+
+
+def _method(name: str) -> str | None:
+    return parse(name).spec if name.partition("(")[0] in METHODS else None
+
+
+def _pictures(count: int) -> str:
+    return f"{count:,} picture{'' if count == 1 else 's'}"
 
 
 def _cell(row: Score, column: Sequence[Score]) -> str:
@@ -217,7 +274,7 @@ def _cell(row: Score, column: Sequence[Score]) -> str:
         (other.value for other in column if np.isfinite(other.value)), default=None
     )
     text = f"{row.value:.3f}"
-    bold = f"**{text}**" if len(column) > 1 and row.value == best else text
+    bold = f"**{text}**" if len(column) > 1 and row in column and row.value == best else text
     return f"{bold} ({row.low:.3f} to {row.high:.3f})"
 
 

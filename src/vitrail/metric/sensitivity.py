@@ -1,16 +1,20 @@
 """How far a map moves when the picture hardly does: noise too weak to see, and the method asked again."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from vitrail.errors import InputError
-from vitrail.method import Batch
+from vitrail.method import Batch, checksum
 from vitrail.metric.base import Metric, register
 from vitrail.metric.case import Case
 
 YEH = "Yeh et al. 2019"
+
+STEADY = 1e-3
+"""Maps that move by less, when a method draws other random numbers, are those of a method that draws none."""
 
 
 def sensitivities(maps: Tensor, moved: Tensor) -> Tensor:
@@ -45,17 +49,18 @@ def noisy(images: Tensor, seeds: Tensor, radius: float) -> Tensor:
 class _Sensitivity(Metric):
     """The change of the map at its own grid, relative to its length, under uniform noise; the target stays.
 
-    A method that draws random numbers draws others for another picture, so that its own unsteadiness counts.
-
     Attributes:
         samples: Noisy copies of each image.
         radius: The most that a value of the model's input moves.
         seed: Another seed draws other noise.
+        draws: The random numbers of a method that draws some: ``new`` for each copy, so that its own unsteadiness
+            counts too, or the ``same`` as for the clean picture, so that the noise alone does.
     """
 
     samples: int = 10
     radius: float = 0.02
     seed: int = 0
+    draws: Literal["new", "same"] = "new"
 
     def __post_init__(self) -> None:
         if self.samples < 1 or self.radius < 0:
@@ -64,28 +69,36 @@ class _Sensitivity(Metric):
                 f"samples={self.samples}, radius={self.radius} were given"
             )
 
+    def beside(self) -> tuple[Metric, ...]:
+        return (NoiseFloor(self.samples, self.seed),) if self.draws == "new" and self.radius else ()
+
     def _each(self, case: Case) -> Tensor:
         """(samples, B), asked for once, whatever is made of them."""
-        return case.once(("sensitivity", self.samples, self.radius, self.seed), lambda: self._ask(case))
+        key = ("sensitivity", self.samples, self.radius, self.seed, self.draws)
+        return case.once(key, lambda: moves(case, self.samples, self.radius, self.seed, self.draws))
 
-    def _ask(self, case: Case) -> Tensor:
-        batch = Batch(case.images)
-        # A seed for each copy, so that a part that ran out of memory draws the same noise again.
-        generators = (batch.generator(i, self.seed) for i in range(len(batch)))
-        seeds = torch.stack([torch.randint(2**62, (self.samples,), generator=draw) for draw in generators])
 
-        def ask(part: slice) -> Tensor:
-            with case.view.still():  # never in inference mode, whose tensors no gradient can use
-                copies = noisy(case.images, seeds[:, part], self.radius)
-                moved = case.explain(copies.flatten(0, 1), case.target.repeat(len(copies)))
-            if moved.shape[1:] != case.maps.shape[1:]:
-                raise InputError(
-                    f"{self.id} compares maps at their own grid, {moved.shape[1]} x {moved.shape[2]}, but the case has "
-                    f"maps of {case.maps.shape[1]} x {case.maps.shape[2]}; give them as the method made them"
-                )
-            return sensitivities(case.maps, moved.unflatten(0, copies.shape[:2]))
+def moves(case: Case, samples: int, radius: float, seed: int, draws: Literal["new", "same"]) -> Tensor:
+    """(samples, B) float64: how far the maps of noisy copies lie from those of the case."""
+    batch = Batch(case.images)
+    # A seed for each copy, so that a part that ran out of memory draws the same noise again.
+    generators = (batch.generator(i, seed) for i in range(len(batch)))
+    seeds = torch.stack([torch.randint(2**62, (samples,), generator=draw) for draw in generators])
+    own = checksum(case.images)
 
-        return torch.cat(list(batch.in_parts(self.samples, ask)))
+    def ask(part: slice) -> Tensor:
+        with case.view.still():  # never in inference mode, whose tensors no gradient can use
+            copies = noisy(case.images, seeds[:, part], radius)
+            keys = seeds[:, part].T.flatten() if draws == "new" else own.repeat(len(copies))
+            moved = case.explain(copies.flatten(0, 1), case.target.repeat(len(copies)), keys=keys)
+        if moved.shape[1:] != case.maps.shape[1:]:
+            raise InputError(
+                f"sensitivity compares maps at their own grid, {moved.shape[1]} x {moved.shape[2]}, but the case has "
+                f"maps of {case.maps.shape[1]} x {case.maps.shape[2]}; give them as the method made them"
+            )
+        return sensitivities(case.maps, moved.unflatten(0, copies.shape[:2]))
+
+    return torch.cat(list(batch.in_parts(samples, ask)))
 
 
 @register("max_sensitivity", "robustness", YEH, higher_is_better=False, needs=["method"])
@@ -97,6 +110,7 @@ class MaxSensitivity(_Sensitivity):
         samples: Noisy copies of each image.
         radius: The most that a value of the model's input moves.
         seed: Another seed draws other noise.
+        draws: A method's own random numbers: ``new`` for each copy, or the ``same`` as for the clean picture.
     """
 
     def measure(self, case: Case) -> Tensor:
@@ -112,7 +126,35 @@ class AvgSensitivity(_Sensitivity):
         samples: Noisy copies of each image.
         radius: The most that a value of the model's input moves.
         seed: Another seed draws other noise.
+        draws: A method's own random numbers: ``new`` for each copy, or the ``same`` as for the clean picture.
     """
 
     def measure(self, case: Case) -> Tensor:
         return self._each(case).mean(0)
+
+
+@register("noise_floor", "robustness", "vitrail", higher_is_better=False, needs=["method"])
+@dataclass(frozen=True)
+class NoiseFloor(Metric):
+    """The largest change of the map when nothing changes but the method's own random numbers: none, where it has none.
+
+    What `max_sensitivity` is at radius 0. A method that hardly moves the first time is not asked again.
+
+    Attributes:
+        samples: Times that the method draws anew.
+        seed: Another seed draws other numbers.
+    """
+
+    samples: int = 10
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.samples < 1:
+            raise InputError(f"noise_floor needs at least 1 sample, but samples={self.samples} was given")
+
+    def measure(self, case: Case) -> Tensor:
+        first = moves(case, 1, 0.0, self.seed, "new")[0]
+        if (first < STEADY).all() or self.samples == 1:
+            return first
+        every = moves(case, self.samples, 0.0, self.seed, "new").amax(0)
+        return torch.where(first < STEADY, first, every)

@@ -13,7 +13,7 @@ from vitrail.perturb.baselines import (
     baseline,
 )
 from vitrail.perturb.canvas import Canvas, PixelCanvas, RemovalCanvas, TokenCanvas, cell_canvas, grid_labels
-from vitrail.perturb.order import order_of, ranks_of
+from vitrail.perturb.order import counted, order_of, ranks_of
 from vitrail.perturb.responder import Responder, Score
 from vitrail.perturb.roofline import roofline
 
@@ -35,6 +35,7 @@ __all__ = [
     "ZeroNorm",
     "baseline",
     "cell_canvas",
+    "counted",
     "grid_labels",
     "order_of",
     "ranks_of",

@@ -1,5 +1,7 @@
 """Orders: which cell comes first. Ties are broken by place, so that an order never depends on a sorting routine."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -23,3 +25,13 @@ def ranks_of(order: Tensor) -> Tensor:
     """
     places = torch.arange(order.shape[-1], device=order.device).expand_as(order)
     return torch.empty_like(order).scatter_(-1, order, places)
+
+
+def counted(share: float, of: int) -> int:
+    """How many of so many cells a share is, rounded down; 99 of 196 are 99, although 99 / 196 * 196 is 98.99....
+
+    Example:
+        >>> int(99 / 196 * 196), counted(99 / 196, 196)
+        (98, 99)
+    """
+    return math.floor(share * of * (1 + 1e-12) + 1e-12)

@@ -1,7 +1,7 @@
 """One column: which method is best, which are not significantly worse, and whether the paper saw the same order."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,12 +58,13 @@ def measured(scores: Scores, method: str, column: Column) -> Measured:
     return Measured(float(counted.mean()) if len(counted) else np.nan, low, high, each, own_total)
 
 
-def cells(found: Mapping[str, Measured], higher_is_better: bool) -> dict[str, Cell]:
+def cells(found: Mapping[str, Measured], higher_is_better: bool, unranked: Collection[str] = ()) -> dict[str, Cell]:
     """A column's cells: each method against the best one, on the pictures that both have a number for.
 
     Args:
         found: Each method's numbers.
         higher_is_better: Which way is better.
+        unranked: Methods that are shown, but not compared: their maps hold no evidence.
 
     Example:
         >>> each = np.arange(40) / 40
@@ -71,7 +72,7 @@ def cells(found: Mapping[str, Measured], higher_is_better: bool) -> dict[str, Ce
         >>> [(cell.rank, cell.tied) for cell in cells({"a": one, "b": other}, True).values()]
         [(1, False), (2, False)]
     """
-    able = [method for method, one in found.items() if np.isfinite(one.value)]
+    able = [method for method, one in found.items() if np.isfinite(one.value) and method not in unranked]
     sign = 1 if higher_is_better else -1
     places = stats.rankdata([-sign * found[method].value for method in able], method="min").astype(int)
     rank = dict(zip(able, places.tolist()))

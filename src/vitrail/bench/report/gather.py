@@ -3,10 +3,10 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from vitrail.bench.store import Store
 from vitrail.bench.work import Unit, slug
 from vitrail.errors import InputError
 from vitrail.method import parse as parse_method
+from vitrail.notes import ranked, summed
 
 
 def read(store: Store) -> Result:
@@ -81,14 +82,17 @@ def _filled(plain: Section, part: Part, store: Store) -> Section:
     wanted, known = _units(images, facts), parts_of(store)
     done: dict[str, int] = {}
     costs: dict[str, tuple[float, float]] = {}
+    maps: dict[str, _Maps] = {}
     for method in plan.methods:
         names = [Unit(method, number, ()).name for number in range(wanted)]
         done[method] = sum(set(plan.metrics) <= set(names_of(store, known.get(name, ()))) for name in names)
-        costs[method] = _costs(store, [name for name in names if name in known.get(name, ())])
+        explained = [name for name in names if name in known.get(name, ())]
+        costs[method], maps[method] = _costs(store, explained), _maps(store, explained)
     left_out, failed = _reasons(store, plan.methods)
     found = scores(plan, store)
     columns = [{method: measured(found, method, column) for method in plan.methods} for column in part.columns]
-    compared = [cells(one, column.higher_is_better) for one, column in zip(columns, part.columns)]
+    unranked = {method for method, one in maps.items() if not ranked(one.empty, one.count)}
+    compared = [cells(one, column.higher_is_better, unranked) for one, column in zip(columns, part.columns)]
     rows = [
         replace(
             row,
@@ -96,6 +100,9 @@ def _filled(plain: Section, part: Part, store: Store) -> Section:
             seconds=costs[row.spec][0],
             forwards=costs[row.spec][1],
             failed=failed[row.spec],
+            empty=maps[row.spec].empty,
+            maps=maps[row.spec].count,
+            told=maps[row.spec].told,
             done=done[row.spec],
         )
         if row.spec
@@ -103,7 +110,7 @@ def _filled(plain: Section, part: Part, store: Store) -> Section:
         for row in plain.rows
     ]
     headings = [
-        _heading(heading, one, [row.cells[i] for row in rows])
+        _heading(heading, one, [row.cells[i] for row in rows], unranked)
         for i, (heading, one) in enumerate(zip(plain.headings, columns))
     ]
     return replace(plain, headings=tuple(headings), rows=tuple(rows), images=images, left_out=left_out, wanted=wanted)
@@ -141,14 +148,18 @@ def _digits(number: float) -> str:
     return np.format_float_positional(number, precision=8, trim="-").partition(".")[2]
 
 
-def _heading(plain: Heading, found: Mapping[str, Measured], shown: Sequence[Cell]) -> Heading:
+def _heading(
+    plain: Heading, found: Mapping[str, Measured], shown: Sequence[Cell], unranked: Collection[str]
+) -> Heading:
     published = [np.nan if cell.published is None else cell.published for cell in shown]
     return replace(
         plain,
         decimals=_decimals([one.value for one in found.values()]),
         own_total=any(one.own_total for one in found.values()),
         agreement=agreement([cell.value for cell in shown], published),
-        standing=standing(found, plain.column.higher_is_better),
+        standing=standing(
+            {method: one for method, one in found.items() if method not in unranked}, plain.column.higher_is_better
+        ),
     )
 
 
@@ -167,6 +178,25 @@ def _costs(store: Store, parts: Sequence[str]) -> tuple[float, float]:
         for name in ("seconds", "forwards")
     )
     return (float(np.median(seconds)), float(np.mean(forwards))) if seconds else (np.nan, np.nan)
+
+
+class _Maps(NamedTuple):
+    """A method's maps: how many, how many of them empty, and what their notes say."""
+
+    count: int
+    empty: int
+    told: dict[str, int]
+
+
+def _maps(store: Store, parts: Sequence[str]) -> _Maps:
+    """What is known of a method's maps; runs of earlier versions do not tell which are empty."""
+    empty, notes = [], []
+    for name in parts:
+        if {"empty", "notes"} <= set(store.names(name)):
+            table = store.read(name, ["empty", "notes"])
+            empty += [one for one in table["empty"].to_pylist() if one is not None]
+            notes += [one for one in table["notes"].to_pylist() if one]
+    return _Maps(len(empty), sum(empty), summed(notes))
 
 
 # ------------------------------------------------------------------------------------------------------------ left out

@@ -86,7 +86,9 @@ def _folded(section: Section) -> Iterator[str]:
     yield f"|---|{'---:|' * len(section.headings)}"
     for row in section.rows:
         cells = [
-            f"{interval(cell, heading)} #{cell.rank}" if cell.known else figure(cell.value, 0)
+            f"{interval(cell, heading)} {'not ranked' if cell.rank is None else f'#{cell.rank}'}"
+            if cell.known
+            else figure(cell.value, 0)
             for cell, heading in zip(row.cells, section.headings)
         ]
         yield f"| {_label(row)} | {' | '.join(cells)} |"

@@ -136,7 +136,8 @@ def _cell(cell: Cell, heading: Heading, span: tuple[float, float]) -> str:
     if published(cell, heading):
         parts.append(f"<small>paper {published(cell, heading)}</small>")
     kind = "best" if cell.best else "tied" if cell.tied else ""
-    place = f' title="rank {cell.rank}, {cell.images} pictures"' if cell.known else ""
+    rank = "not ranked" if cell.rank is None else f"rank {cell.rank}"
+    place = f' title="{rank}, {cell.images} pictures"' if cell.known else ""
     return f"<td{_sorted_by(cell.value)}{f' class={kind}' if kind else ''}{place}>{''.join(parts)}</td>"
 
 

@@ -57,6 +57,9 @@ class Row:
         seconds: Time an image takes, the median; NaN where nothing was explained.
         forwards: Forward passes an image takes, the mean.
         failed: Why it has no map of some pictures, and of how many.
+        empty: How many of its maps hold no evidence.
+        maps: How many maps it has.
+        told: What its maps' notes say, and of how many.
         done: Units of work that are done.
     """
 
@@ -67,6 +70,9 @@ class Row:
     seconds: float = np.nan
     forwards: float = np.nan
     failed: Mapping[str, int] = field(default_factory=dict)
+    empty: int = 0
+    maps: int = 0
+    told: Mapping[str, int] = field(default_factory=dict)
     done: int = 0
 
     @property

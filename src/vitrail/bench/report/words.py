@@ -8,6 +8,7 @@ import numpy as np
 
 from vitrail.bench.report.compare import LEVEL
 from vitrail.bench.report.result import Cell, Heading, Result, Row, Section
+from vitrail.notes import evidence
 
 NOTHING = "\N{EN DASH}"
 """Where there is no number."""
@@ -176,6 +177,10 @@ def _pictures(section: Section) -> list[str]:
         for row in section.run
         if row.failed
     ]
+    for row in section.run:
+        nothing = evidence(row.empty, row.maps)
+        lines += [f"{_plain(row.label)}: {nothing}"] if nothing else []
+        lines += [f"{_plain(said)} ({count:,} of {row.maps:,} pictures)" for said, count in row.told.items()]
     lines += _uneven(section)
     if section.missing:
         wanted = section.wanted * len(section.run)
