@@ -32,6 +32,10 @@ class Plus(Method):
     def __post_init__(self) -> None:
         check_base("plus", self.base, Layered, "a value for every token")
 
+    @property
+    def signed(self) -> bool:
+        return self.base.layers_signed
+
     def maps(self, view: View, batch: Batch) -> Tensor:
         return view.patch_map(self.base.accumulate(view, batch, 0), view.layout(batch.size))
 
@@ -54,6 +58,10 @@ class SkipPlus(Method):
     def __post_init__(self) -> None:
         check_base("skipplus", self.base, Layered, "a value for every token")
 
+    @property
+    def signed(self) -> bool:
+        return self.base.layers_signed
+
     def maps(self, view: View, batch: Batch) -> Tensor:
         middle = math.ceil(view.depth / 2) if self.compat == "paper" else view.depth // 2
         start = min(middle, view.depth - 1) if self.start is None else self.start
@@ -70,6 +78,10 @@ class CAT(Method):
     """
 
     gradient: Gradient = "true"
+
+    @property
+    def signed(self) -> bool:
+        return True
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         return Plus(InputXGradient(gradient=self.gradient)).maps(view, batch)
@@ -89,6 +101,10 @@ class AttCAT(Method):
 
     compat: Literal["paper", "authors"] = "paper"
     gradient: Gradient = "true"
+
+    @property
+    def signed(self) -> bool:
+        return True
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         return Plus(AttIxG(compat=self.compat, gradient=self.gradient)).maps(view, batch)

@@ -58,6 +58,10 @@ class VAR(Method):
     def enlarge(self, maps: Tensor, size: tuple[int, int]) -> Tensor:
         return self.base.enlarge(maps, size)
 
+    @property
+    def signed(self) -> bool:
+        return self.base.signed
+
     def maps(self, view: View, batch: Batch) -> Tensor:
         with view.remembering(batch.images):
             # A clean pass of the base's own tells the clean logits too, from which the rivals are chosen.
