@@ -80,17 +80,22 @@ def curves() -> None:
     save(drawn, "mas_curve.png")
 
 
+SHOWN = ("rabbit", "whale", "helicopter", "church")
+FIRST = ("gradcam", "ig(steps=24)", "rollout", "genatt", "skipplus(decompx)", "aha")
+
+
+def make(name: str) -> None:
+    """Make one of the pictures."""
+    if name == "curves":
+        curves()
+    elif name == "scenes":
+        save(classes(), "scenes.png")
+    elif name == "demo":
+        save(sheet(SHOWN, FIRST), "demo.png")
+    else:
+        save(sheet(("whale", "rabbit-and-dumper"), FAMILIES[name]), f"{name}.png")
+
+
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        for family in sys.argv[1:]:
-            if family == "curves":
-                curves()
-                continue
-            save(sheet(("whale", "rabbit-and-dumper"), FAMILIES[family]), f"{family}.png")
-        sys.exit()
-    shown = ("rabbit", "whale", "helicopter", "church")
-    save(sheet(shown, ("gradcam", "ig(steps=24)", "rollout", "genatt", "skipplus(decompx)", "aha")), "demo.png")
-    for family, specs in FAMILIES.items():
-        save(sheet(("whale", "rabbit-and-dumper"), specs), f"{family}.png")
-    save(classes(), "scenes.png")
-    curves()
+    for wanted in sys.argv[1:] or ("demo", *FAMILIES, "scenes", "curves"):
+        make(wanted)

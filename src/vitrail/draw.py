@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 
 def sheet_of(
-    explanations: Sequence["Explanation"], images: Sequence[Any], title: str = "", style: show.Style = "auto"
+    explanations: Sequence["Explanation"],
+    images: Sequence[Any],
+    title: str = "",
+    style: show.Style = "auto",
+    names: Sequence[str] | None = None,
 ) -> Image.Image:
     """A comparison sheet: one row an image, one column an explanation.
 
@@ -27,6 +31,7 @@ def sheet_of(
         title: Written above.
         style: ``signed`` draws red for the class and blue against it, ``heat`` dark to bright; ``auto`` as each method
             is meant, see `Method.signed`.
+        names: What stands above each column; the method by default, with whatever tells it from the others.
     """
     from vitrail.model import pictures
 
@@ -49,7 +54,12 @@ def sheet_of(
         )
         for i, image in enumerate(images)
     ]
-    columns = [show.Column(head, e.is_signed(style), e.enlarged) for head, e in zip(_heads(explanations), explanations)]
+    if names is not None and len(names) != len(explanations):
+        raise InputError(f"{len(names)} names were given for {len(explanations)} explanations; give one each")
+    columns = [
+        show.Column(name, e.is_signed(style), e.enlarged)
+        for name, e in zip(names or _heads(explanations), explanations)
+    ]
     models = ", ".join(dict.fromkeys(e.model for e in explanations))
     costs = ", ".join(f"{column.name} {e.seconds / len(e):.2f} s" for column, e in zip(columns, explanations))
     footer = f"{models} · seconds an image: {costs} · vitrail {first.versions['vitrail']}"

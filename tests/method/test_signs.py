@@ -35,14 +35,16 @@ SPECS = [
 def test_every_method_keeps_its_own_rule() -> None:
     """A method that calls its maps unsigned never gives a negative value; one that calls them signed does."""
     images, wrong = pictures(3, (64, 64)), {}
-    vit, cnn = load(small_vit()), load(timm.create_model("resnet18", num_classes=6).eval())
+    vit, cnn = load(small_vit(depth=4)), load(timm.create_model("resnet18", num_classes=6).eval())
     for spec in SPECS:
         method = quick(spec)
         if method.id in WITHOUT_SIDES:
             assert not method.signed
             continue
-        view = vit if method.requirements() <= vit.offers else cnn
-        found = vitrail.explain(view, images, method, target=[0, 1, 2]).maps
+        try:
+            found = vitrail.explain(vit, images, method, target=[0, 1, 2]).maps
+        except vitrail.InputError:  # for models with ReLUs, or of convolutions
+            found = vitrail.explain(cnn, images, method, target=[0, 1, 2]).maps
         below = bool((found < 0).any())
         if below != method.signed:
             wrong[spec] = (

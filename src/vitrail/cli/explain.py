@@ -56,7 +56,13 @@ class Explain(Looking):
         }
         shown = sources[:SHEET_ROWS]
         pictures = [view.preprocess.picture(source) for source in shown]
-        sheet = sheet_of([one.first(SHEET_ROWS) for one in found.values()], pictures, style=self.style)
+        heads = [f"{one.method}: {column_name(target, one)}" for (_, target), one in found.items()]
+        sheet = sheet_of(
+            [one.first(SHEET_ROWS) for one in found.values()],
+            pictures,
+            style=self.style,
+            names=heads if len(targets) > 1 else None,
+        )
         folders = folder_names([(one.method, name) for (_, name), one in found.items()])
         for folder, one in zip(folders, found.values()):
             one.save(self.out / folder, style=self.style)
@@ -70,7 +76,12 @@ class Explain(Looking):
         say(f"maps:  {self.out}/*/maps.npz", self.quiet)
 
 
-LABEL = "label"
+PREDICTED, LABEL = "predicted", "label"
+
+
+def column_name(target: str, explanation: "Explanation") -> str:
+    """What a target is called above its column: a class's own name, not its number."""
+    return target if target.startswith((PREDICTED, LABEL)) else explanation.explained(0)
 
 
 def targets_of(asked: Sequence[str], labels: Path | None, names: Sequence[str]) -> dict[str, str | list[int | str]]:
