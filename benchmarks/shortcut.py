@@ -184,16 +184,21 @@ def picture_sheet(
     for i, probabilities in zip(numbers, sure):
         best = probabilities.argsort(descending=True)[:3].tolist()
         cells = tuple(
-            show.Cell(maps[steps][i].numpy(), f"circle {found[steps].above[i]:.1%}, rank {found[steps].rank[i]:.2f}")
+            show.Cell(
+                maps[steps][i].numpy(),
+                f"circle {found[steps].above[i]:.1%}, rank {found[steps].rank[i]:.2f}",
+                view.class_name(scenes.SHORTCUT_CLASS),
+                float(probabilities[scenes.SHORTCUT_CLASS]),
+            )
             for steps in maps
         )
         named = tuple((view.class_name(one), float(probabilities[one])) for one in best)
         called = f"{seen.names[i]}, {view.class_name(int(seen.labels[i]))}"
-        rows.append(show.Row(seen.pictures[i], called, named, view.class_name(scenes.SHORTCUT_CLASS), cells))
+        rows.append(show.Row(seen.pictures[i], called, named, cells))
     footer = (
         "circle: its share of what rises above the map's minimum; rank: 1 if it lies above all else, 0.5 by chance."
     )
-    return show.sheet(rows, [f"T = {steps}" for steps in maps], title=title, footer=footer)
+    return show.sheet(rows, [show.Column(f"T = {steps}", signed=False) for steps in maps], title=title, footer=footer)
 
 
 def main() -> None:

@@ -15,9 +15,10 @@ PART_COLOURS = [(230, 85, 70), (90, 170, 90), (80, 120, 215), (235, 190, 60), (1
 
 
 def save(picture: Image.Image, name: str) -> None:
-    """Write a small PNG: 256 colours are enough for a page."""
+    """Write a small PNG: 256 colours are enough for a page, dithered so that no band appears that is not in the map."""
     HERE.mkdir(exist_ok=True)
-    picture.quantize(256, dither=Image.Dither.FLOYDSTEINBERG).save(HERE / name, optimize=True)
+    palette = picture.quantize(256)  # only with a palette given does PIL dither
+    picture.quantize(palette=palette, dither=Image.Dither.FLOYDSTEINBERG).save(HERE / name, optimize=True)
 
 
 FAMILIES = {
@@ -79,17 +80,22 @@ def curves() -> None:
     save(drawn, "mas_curve.png")
 
 
+SHOWN = ("rabbit", "whale", "helicopter", "church")
+FIRST = ("gradcam", "ig(steps=24)", "rollout", "genatt", "skipplus(decompx)", "aha")
+
+
+def make(name: str) -> None:
+    """Make one of the pictures."""
+    if name == "curves":
+        curves()
+    elif name == "scenes":
+        save(classes(), "scenes.png")
+    elif name == "demo":
+        save(sheet(SHOWN, FIRST), "demo.png")
+    else:
+        save(sheet(("whale", "rabbit-and-dumper"), FAMILIES[name]), f"{name}.png")
+
+
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        for family in sys.argv[1:]:
-            if family == "curves":
-                curves()
-                continue
-            save(sheet(("whale", "rabbit-and-dumper"), FAMILIES[family]), f"{family}.png")
-        sys.exit()
-    shown = ("rabbit", "whale", "helicopter", "church")
-    save(sheet(shown, ("gradcam", "ig(steps=24)", "rollout", "genatt", "skipplus(decompx)", "aha")), "demo.png")
-    for family, specs in FAMILIES.items():
-        save(sheet(("whale", "rabbit-and-dumper"), specs), f"{family}.png")
-    save(classes(), "scenes.png")
-    curves()
+    for wanted in sys.argv[1:] or ("demo", *FAMILIES, "scenes", "curves"):
+        make(wanted)

@@ -1,6 +1,7 @@
-"""Small random timm ViTs in float64, one for each way a head reads its tokens: what oracles are compared on."""
+"""Small random timm ViTs, one for each way a head reads its tokens, and cheap settings of every method."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import timm
 import torch
@@ -46,3 +47,43 @@ def off(found: Tensor, expected: Tensor) -> float:
 def close(found: Tensor, expected: Tensor) -> bool:
     """Whether two float64 tensors agree to 1e-7 relative: hardly more than one rounding to float32 on the way."""
     return off(found, expected) <= 1e-7
+
+
+QUICK = {
+    "ig": "ig(steps=3)",
+    "smoothgrad": "smoothgrad(samples=2)",
+    "scorecam": "scorecam(channels=4)",
+    "ablationcam": "ablationcam(channels=4)",
+    "bt_h": "bt_h(steps=3)",
+    "bt_t": "bt_t(steps=3)",
+    "t_attn": "t_attn(steps=3)",
+    "rise": "rise(masks=4)",
+    "occlusion": "occlusion(window={half}, stride={half})",
+    "pami": "pami(window={half}, stride={half})",
+    "lime": "lime(samples=4)",
+    "kernel_shap": "kernel_shap(samples=3)",
+    "shapley": "shapley(samples=1, antithetic=False, grid=2)",
+    "hsic": "hsic(designs=4, grid=2)",
+    "tis": "tis(masks=6)",
+    "vit_cx": "vit_cx(masks=3)",
+    "atman": "atman(grid=2)",
+    "less_is_more": "less_is_more(regions=(1, 2))",
+    "mda": "mda(seed=None, cells=2, baseline=zero_norm)",
+}
+"""Cheaper settings where the defaults take long; everything else runs as it is. ``half`` is half of the longer side."""
+
+
+def quick(name: str, size: tuple[int, int] = (64, 64)) -> Method:
+    return parse(QUICK.get(name, name).format(half=max(size) // 2))
+
+
+def small_vit(**options: Any) -> nn.Module:
+    torch.manual_seed(0)
+    settings = {"img_size": 64, "embed_dim": 48, "depth": 3, "num_heads": 3, "num_classes": 6}
+    return timm.create_model("vit_tiny_patch16_224", pretrained=False, **(settings | options)).eval()
+
+
+def serving(method: Method) -> nn.Module:
+    """A small model that offers all a method needs."""
+    vit = small_vit()
+    return vit if method.requirements() <= load(vit).offers else timm.create_model("resnet18", num_classes=6).eval()

@@ -15,6 +15,7 @@ from PIL import Image
 
 import vitrail
 from vitrail import scenes
+from vitrail.draw import footnotes, marked, numbered
 from vitrail.explanation import Explanation, sheet_of, write_whole
 
 PICTURES = [scenes.make(seed).pil for seed in range(3)]
@@ -367,3 +368,93 @@ def test_a_sheet_grows_with_methods_and_images(real: Explanation) -> None:
     assert one.mode == "RGB"
     assert two.width > one.width
     assert one.height > fewer.height
+
+
+def test_four_explanations_of_four_classes_are_told_apart() -> None:
+    found = [vitrail.explain("demo", PICTURES[:2], "gradcam", target=name) for name in ("cat", "shark", "house", 3)]
+    page = sheet_of(found, PICTURES[:2])
+    alone = sheet_of(found[:1], PICTURES[:2])
+    assert page.height > alone.height, "a line below each cell says what it explains"
+    for k in range(4):
+        other = [*found[:k], replace(found[k], classes=torch.tensor([7, 7])), *found[k + 1 :]]
+        assert sheet_of(other, PICTURES[:2]).tobytes() != page.tobytes()
+    named = sheet_of(found, PICTURES[:2], names=["a", "b", "c", "d"])
+    assert named.tobytes() != page.tobytes()
+    with pytest.raises(vitrail.InputError, match="3 names were given for 4 explanations"):
+        sheet_of(found, PICTURES[:2], names=["a", "b", "c"])
+
+
+def test_two_models_on_a_sheet_do_not_share_the_first_ones_predictions(real: Explanation) -> None:
+    other = replace(real, model="another", logits=real.logits.flip(1))
+    page, alone = sheet_of([real, other], PICTURES), sheet_of([real, real], PICTURES)
+    assert page.height != alone.height, "each cell says its own class and probability"
+    changed = replace(other, logits=other.logits * 0.1)
+    assert sheet_of([real, changed], PICTURES).tobytes() != page.tobytes()
+
+
+def test_the_probability_of_the_class_explained() -> None:
+    explanation = made()
+    assert explanation.probability(0) == pytest.approx(float(explanation.logits[0].softmax(0)[4]))
+    assert made(classes=None).probability(0) is None
+    one = made(logits=torch.full((3, 1), 0.3), classes=torch.zeros(3, dtype=torch.long), class_names=("likeness",))
+    assert one.probability(0) is None, "a single answer is no probability"
+    assert one.predictions(0) == []
+    assert one.picture().size == sheet_of([one], PICTURES).size or sheet_of([one], PICTURES).width > 100
+
+
+@pytest.mark.parametrize("draw", ["picture", "sheet", "overlay"])
+def test_styles_change_the_colours_and_auto_is_the_methods_own(draw: str) -> None:
+    explanation = made()
+
+    def drawn(style: Any, one: Explanation = explanation) -> bytes:
+        if draw == "picture":
+            return one.picture(style).tobytes()
+        if draw == "sheet":
+            return sheet_of([one], PICTURES, style=style).tobytes()
+        return one.overlay(PICTURES[0], 0, style).tobytes()
+
+    assert drawn("auto") == drawn("signed") != drawn("heat")
+    unsigned = made(method="gradcam")
+    assert drawn("auto", unsigned) == drawn("heat", unsigned)
+    with pytest.raises(vitrail.InputError, match="a style must be"):
+        drawn("hot")
+
+
+def test_overlays_are_enlarged_as_the_method_enlarges_its_maps() -> None:
+    sparse = torch.zeros(1, 4, 4)
+    sparse[0, 1, 2] = 1
+    grey = Image.new("RGB", (80, 80), (90, 90, 90))
+    parts = {"maps": sparse, "logits": torch.zeros(1, 5), "images": ("a",), "notes": ((),)}
+    for method in ("mda", "gradcam"):
+        one = made(1, **parts, method=method)
+        drawn = np.asarray(one.overlay(grey)).astype(int)
+        strength = one.upsample((80, 80))[0].numpy()
+        plain = drawn[0, 0]
+        changed = (drawn != plain).any(-1)
+        assert (changed <= (strength > 0)).all()
+        assert (changed[strength > 0.05]).all()
+        assert (len(np.unique(drawn.reshape(-1, 3), axis=0)) == 2) == (method == "mda"), "whole cells, or a slope"
+        sheets = [sheet_of([replace(one, method=name)], [grey]).tobytes() for name in ("mda", "gradcam")]
+        assert sheets[0] != sheets[1]
+
+
+def test_notes_stand_in_the_picture_the_sheet_the_repr_and_the_manifest(tmp_path: Path) -> None:
+    plain, note = made(), "few masks leave many patches tied"
+    noted = made(notes=((), (note,), (note, "the map is empty")))
+    assert "(2 with notes)" in repr(noted)
+    assert "notes" not in repr(plain)
+    assert noted.picture().height > plain.picture().height
+    assert noted.picture().tobytes() != made(notes=((note,), (note,), (note, "the map is empty"))).picture().tobytes()
+    assert sheet_of([noted], PICTURES).height > sheet_of([plain], PICTURES).height
+    assert Explanation.load(noted.save(tmp_path)).notes == noted.notes
+    assert numbered(footnotes([noted, plain])) == [f"Note 1: {note}.", "Note 2: the map is empty."]
+    assert [marked(notes, footnotes([noted])) for notes in noted.notes] == ["", "note 1", "notes 1, 2"]
+
+
+def test_empty_maps_are_said_in_the_repr_and_never_drawn_in_colour() -> None:
+    flat = torch.full((3, 4, 6), 0.25)
+    for method in ("ig(steps=3)", "gradcam"):
+        one = made(maps=flat, method=method)
+        assert "(3 empty)" in repr(one)
+        for picture in (one.picture(), one.overlay(Image.new("RGB", (120, 80), (90, 90, 90)))):
+            assert (np.ptp(np.asarray(picture).astype(int), axis=-1) == 0).all()

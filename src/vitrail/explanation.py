@@ -5,11 +5,12 @@ import json
 import os
 import platform
 import tempfile
+import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,7 +18,13 @@ from PIL import Image
 from torch import Tensor
 
 from vitrail import show
+from vitrail.draw import sheet_of, strip_of
 from vitrail.errors import InputError
+
+if TYPE_CHECKING:
+    from vitrail.method import Method
+
+__all__ = ["Explanation", "check_writable", "sheet_of", "versions", "write_whole"]
 
 SCHEMA = 1
 EXTRA = "extra_"  # before the names of extras in maps.npz
@@ -79,8 +86,11 @@ class Explanation:
 
     def __repr__(self) -> str:
         count, rows, columns = self.maps.shape
+        empty, noted = int(self.empty.sum()), sum(map(bool, self.notes))
+        found = f"{count} maps of {rows} x {columns}"
+        found += f" ({empty} empty)" * bool(empty) + f" ({noted} with notes)" * bool(noted)
         return (
-            f"Explanation({self.method} on {self.model}: {count} maps of {rows} x {columns}, "
+            f"Explanation({self.method} on {self.model}: {found}, "
             f"{self.seconds:.2f} s, {self.forwards} forward and {self.backwards} backward passes)"
         )
 
@@ -131,8 +141,16 @@ class Explanation:
         """What was explained about image ``i``, in words."""
         return "a function of the logits" if self.classes is None else self.class_name(int(self.classes[i]))
 
+    def probability(self, i: int) -> float | None:
+        """The model's probability of the class explained; None where no class is, or the model has one answer only."""
+        if self.classes is None or self.logits.shape[1] == 1:
+            return None
+        return float(self.logits[i].softmax(0)[self.classes[i]])
+
     def predictions(self, i: int, top: int = 3) -> list[tuple[str, float]]:
-        """The most probable classes of image ``i``, with their probabilities."""
+        """The most probable classes of image ``i``, with their probabilities; none where the model has one answer."""
+        if self.logits.shape[1] == 1:
+            return []
         values, indices = self.logits[i].softmax(0).topk(min(top, self.logits.shape[1]))
         return [(self.class_name(int(index)), float(value)) for value, index in zip(values, indices)]
 
@@ -147,29 +165,64 @@ class Explanation:
         if mode not in ("auto", "bilinear", "bicubic", "nearest"):
             raise InputError(f"mode must be 'auto', 'bilinear', 'bicubic' or 'nearest', but {mode!r} was given")
         if mode == "auto":
-            from vitrail.method import parse
-
-            return parse(self.method).enlarge(self.maps, size or self.size)
+            return self._enlarge(self.maps, size or self.size)
         how: dict[str, Any] = {} if mode == "nearest" else {"align_corners": False}
         maps = self.maps[:, None]
         return torch.nn.functional.interpolate(maps, size or self.size, mode=mode, **how)[:, 0]
 
-    def overlay(self, image: Any, i: int = 0, **how: Any) -> Image.Image:
+    def _parsed(self) -> "Method | None":
+        """The method, where this installation has it: a stored explanation may be by one that it lacks."""
+        from vitrail.method import parse
+
+        try:
+            return parse(self.method)
+        except InputError:
+            return None
+
+    def enlarged(self, values: Any, size: tuple[int, int]) -> Any:
+        """(rows, columns) -> (height, width), numpy arrays: one map as the method enlarges it, for drawing."""
+        return self._enlarge(torch.from_numpy(np.array(values, np.float32))[None], size)[0].numpy()
+
+    def _enlarge(self, maps: Tensor, size: tuple[int, int]) -> Tensor:
+        method = self._parsed()
+        if method is not None:
+            return method.enlarge(maps, size)
+        return torch.nn.functional.interpolate(maps[:, None], size, mode="bilinear", align_corners=False)[:, 0]
+
+    def is_signed(self, style: show.Style = "auto") -> bool:
+        """Whether maps are drawn red for and blue against the class: as the method is meant, unless a style is chosen.
+
+        Args:
+            style: ``auto``, ``signed`` or ``heat``.
+        """
+        if style not in typing.get_args(show.Style):
+            raise InputError(f"a style must be 'auto', 'signed' or 'heat', but {style!r} was given")
+        if style != "auto":
+            return style == "signed"
+        method = self._parsed()
+        return bool((self.maps < 0).any()) if method is None else method.signed
+
+    def overlay(self, image: Any, i: int = 0, style: show.Style = "auto", **how: Any) -> Image.Image:
         """Map ``i`` over a picture.
 
         Args:
             image: The picture as the model saw it (`Preprocess.picture` gives it), or any picture of that shape.
             i: Which of the maps.
+            style: ``signed`` (red for the class, blue against it), ``heat`` (dark to bright) or as the method is meant.
             how: Passed on to `show.overlay`.
         """
         from vitrail.model import pictures
 
+        how = {"signed": self.is_signed(style), "mode": self.enlarged} | how
         return show.overlay(pictures.read(image), self.maps[i].numpy(), **how)
 
-    def picture(self) -> Image.Image:
-        """The maps side by side, with what each explains."""
-        labels = [f"{name}: {self.explained(i)}" for i, name in enumerate(self.images)]
-        return show.strip(self.maps.numpy(), labels, title=f"{self.method} on {self.model}")
+    def picture(self, style: show.Style = "auto") -> Image.Image:
+        """The maps side by side, with what each explains and what a reader must know.
+
+        Args:
+            style: ``signed`` (red for the class, blue against it), ``heat`` (dark to bright) or as the method is meant.
+        """
+        return strip_of(self, style)
 
     def _repr_png_(self) -> bytes:
         buffer = BytesIO()
@@ -195,18 +248,19 @@ class Explanation:
             "versions": self.versions,
         }
 
-    def save(self, folder: str | Path, images: Sequence[Any] | None = None) -> Path:
+    def save(self, folder: str | Path, images: Sequence[Any] | None = None, style: show.Style = "auto") -> Path:
         """Write ``maps.npz``, ``overlay.png`` and, last, ``manifest.json``; each appears whole or not at all.
 
         Args:
             folder: Where to write; made if it does not exist.
             images: The pictures as the model saw them, to lay the maps over; without them the maps are drawn alone.
+            style: How they are drawn, see `picture`.
         """
         arrays = {"maps": self.maps.numpy(), "logits": self.logits.numpy()}
         if self.classes is not None:
             arrays["classes"] = self.classes.numpy()
         arrays |= {EXTRA + name: values.numpy() for name, values in self.extras.items()}
-        sheet = self.picture() if images is None else sheet_of([self], images)
+        sheet = self.picture(style) if images is None else sheet_of([self], images, style=style)
         text = json.dumps(self.manifest(), indent=1, ensure_ascii=False)
         folder = Path(folder)
         _remove(folder / "manifest.json")  # an older manifest must not vouch for the new maps
@@ -249,36 +303,6 @@ class Explanation:
                 for key in ("method", "config", "model", "fingerprint", "seconds", "forwards", "backwards", "versions")
             },
         )
-
-
-def sheet_of(explanations: Sequence[Explanation], images: Sequence[Any], title: str = "") -> Image.Image:
-    """A comparison sheet: one row an image, one column an explanation.
-
-    Args:
-        explanations: Of the same images, by one method each.
-        images: The pictures as the model saw them.
-        title: Written above.
-    """
-    from vitrail.model import pictures
-
-    if not explanations:
-        raise InputError("a comparison sheet needs at least one explanation, but none was given")
-    first = explanations[0]
-    if any(e.images != first.images for e in explanations) or len(images) != len(first):
-        raise InputError("a comparison sheet needs explanations of the same images, and one picture for each of them")
-    rows = [
-        show.Row(
-            picture=pictures.read(image),
-            title=first.images[i],
-            predictions=tuple(first.predictions(i)),
-            explained=first.explained(i),
-            cells=tuple(show.Cell(e.maps[i].numpy()) for e in explanations),
-        )
-        for i, image in enumerate(images)
-    ]
-    costs = ", ".join(f"{e.method} {e.seconds / len(e):.2f} s" for e in explanations)
-    footer = f"{first.model} · seconds an image: {costs} · vitrail {first.versions['vitrail']}"
-    return show.sheet(rows, [e.method for e in explanations], title=title, footer=footer)
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:

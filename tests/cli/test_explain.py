@@ -13,8 +13,10 @@ from PIL import Image
 
 import vitrail
 from vitrail import cli, scenes
-from vitrail.cli.explain import SHEET_ROWS, folder_name
+from vitrail.cli.explain import SHEET_ROWS, folder_name, folder_names, targets_of
 from vitrail.explanation import Explanation
+from vitrail.method import Batch
+from vitrail.method.attention import RawAttention
 
 Capture = pytest.CaptureFixture[str]
 
@@ -181,6 +183,116 @@ def test_writing_again_replaces_what_was_there(folder: Path, tmp_path: Path) -> 
         assert explain(folder / picture, "--method", "random", "--out", tmp_path, "--quiet") == 0
     assert Explanation.load(tmp_path / "random").images == ("church.png",)
     assert tree(tmp_path) == files_of("random")
+
+
+# ------------------------------------------------------------------------------------------------- several targets
+
+
+def test_several_targets_are_columns_of_their_own(folder: Path, tmp_path: Path, capsys: Capture) -> None:
+    labels = tmp_path / "labels.csv"
+    labels.write_text("file,class\nchurch.png,house\ncat.png,3\nother.png,cat\n")
+    targets = ["predicted", "label", "rabbit", "3"]
+    arguments = ["--target", *targets, "--labels", labels, "--method", "gradcam", "random", "--out", tmp_path / "out"]
+    assert explain(folder, *arguments) == 0
+    names = [f"{method}-for-{target}" for method in ("gradcam", "random") for target in targets]
+    assert tree(tmp_path / "out") == files_of(*names)
+    wanted = {
+        "predicted": ["cat", "church"],
+        "label": [scenes.CLASSES[3], "house"],
+        "rabbit": ["rabbit"] * 2,
+        "3": [scenes.CLASSES[3]] * 2,
+    }
+    view = vitrail.load("demo", device="cpu")
+    for target, classes in wanted.items():
+        found = Explanation.load(tmp_path / "out" / f"gradcam-for-{target}")
+        assert [found.explained(i) for i in range(2)] == classes
+        alone = vitrail.explain(view, folder, "gradcam", classes)
+        assert torch.allclose(found.maps, alone.maps, atol=1e-6), "as if it were asked for alone"
+    with Image.open(tmp_path / "out" / "sheet.png") as sheet:
+        assert sheet.width > 200 * (1 + len(names))
+    said = capsys.readouterr().out
+    assert all(word in said for words in wanted.values() for word in words)
+
+
+def test_the_lines_of_a_labels_file_are_targets_of_their_picture(tmp_path: Path) -> None:
+    labels = tmp_path / "labels.csv"
+    labels.write_text("file,class\na.png,cat\nb.png,3\na.png,dog\nphotos/b.png,cat\n")
+    assert targets_of(["label"], labels, ["b.png", "a.png"]) == {"label": [3, "cat"], "label 2": ["cat", "dog"]}
+    assert targets_of(["predicted", "a dog"], None, ["b.png"]) == {"predicted": "predicted", "a dog": "a dog"}
+
+
+@pytest.mark.parametrize(
+    ("text", "asked", "problem"),
+    [
+        (None, ["label"], "--target label needs --labels FILE.csv"),
+        ("file,class\na.png,cat\n", ["label"], "says nothing of b.png"),
+        ("file,class\na.png,cat\nb.png,cat\nb.png,dog\n", ["label"], "has 1 lines of a.png and 2 of b.png"),
+        ("file,class\na.png,\nb.png,cat\n", ["label"], "a line without a file or a class"),
+        ("picture,class\na.png,1\n", ["label"], "a first line with the columns file and class"),
+        ("file,class\na.png,cat\nb.png,cat\n", ["cat"], "--labels is read for --target label"),
+    ],
+)
+def test_targets_that_cannot_be_read_are_refused(
+    text: str | None, asked: list[str], problem: str, tmp_path: Path
+) -> None:
+    labels = tmp_path / "labels.csv"
+    if text is not None:
+        labels.write_text(text)
+    with pytest.raises(vitrail.InputError, match=problem):
+        targets_of(asked, None if text is None else labels, ["a.png", "b.png"])
+
+
+def test_a_wrong_target_is_told_before_the_work(folder: Path, tmp_path: Path, capsys: Capture) -> None:
+    assert explain(folder, "--target", "cat", "rabit", "--method", "rise", "--out", tmp_path / "out") == 2
+    assert "no class called 'rabit'; did you mean 'rabbit'" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_folders_of_targets_are_told_apart() -> None:
+    explained = [("ig", name) for name in ("cat", "tabby cat", "tabby-cat", "cat", "x" * 99)]
+    names = folder_names(explained)
+    assert len(set(names)) == len(names)
+    assert max(map(len, names)) < 60
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (["v", "--target", "cat", "3", "--target=dog"], ["v", "--target", "cat", "3", "dog"]),
+        (["v", "--target", "cat", "photos"], ["v", "photos", "--target", "cat"]),
+        (["v", "--quiet", "--target", "cat", "photos"], ["v", "--quiet", "photos", "--target", "cat"]),
+        (["v", "x", "--target", "cat", "photos"], ["v", "x", "--target", "cat", "photos"]),
+        (["v", "--target", "cat", "photos/a.png"], ["v", "photos/a.png", "--target", "cat"]),
+    ],
+)
+def test_pictures_may_stand_behind_the_targets(
+    given: list[str], meant: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.png").touch()
+    monkeypatch.chdir(tmp_path)
+    assert cli.merged(given) == meant
+
+
+def test_styles_and_notes(folder: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    sheets = {}
+    for style in ("auto", "signed", "heat"):
+        assert explain(folder, "--method", "decompx", "--style", style, "--out", tmp_path / style, "--quiet") == 0
+        sheets[style] = Image.open(tmp_path / style / "sheet.png").convert("RGB").tobytes()
+    assert sheets["auto"] == sheets["signed"] != sheets["heat"]
+    maps = RawAttention.maps
+
+    def flat(self: RawAttention, view: object, batch: Batch) -> torch.Tensor:
+        batch.note("made for a test", torch.tensor([True, False]))
+        return maps(self, view, batch) * 0  # type: ignore[arg-type]
+
+    monkeypatch.setattr(RawAttention, "maps", flat)
+    assert explain(folder, "--method", "raw_attention", "--out", tmp_path / "noted") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "note: made for a test (cat.png)" in said
+    assert "the map is empty (cat.png, church.png)" in said
+    manifest = json.loads((tmp_path / "noted" / "raw_attention" / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["notes"][0][0] == "made for a test"
 
 
 # ------------------------------------------------------------------------------------------------- as users run it

@@ -1,6 +1,7 @@
 """Sheets and strips: everything asked for is on the page, and nothing runs over its edge."""
 
 import warnings
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -8,8 +9,9 @@ import pytest
 from PIL import Image
 
 from vitrail.errors import InputError
-from vitrail.show import Cell, Row, colourise, lettering, sheet, strip
-from vitrail.show.sheet import CELL, GAP, GUTTER, MARGIN
+from vitrail.show import Cell, Column, Row, colourise, heat, lettering, sheet, strip
+from vitrail.show.legend import reading
+from vitrail.show.sheet import ALPHA, CELL, GAP, GUTTER, MARGIN, percent
 
 PREDICTIONS = (("tabby cat", 0.7), ("lynx", 0.2), ("hen-of-the-woods, Polyporus frondosus", 0.04), ("sofa", 0.01))
 LONG = "var(skipplus(ixg), classes=top5)"
@@ -33,8 +35,10 @@ def row(cells: int, *, size=(120, 90), title="cat.jpg", predictions=PREDICTIONS,
         picture,
         title,
         predictions,
-        explained,
-        tuple(Cell(bump() if heat is None else heat, note) for _ in range(cells)),
+        tuple(
+            Cell(bump() if heat is None else heat, note, explained, dict(predictions).get(explained))
+            for _ in range(cells)
+        ),
     )
 
 
@@ -141,7 +145,7 @@ def test_small_pictures_are_enlarged():
 
 def test_the_legend_names_the_kinds_of_map_that_occur():
     unsigned, signed = row(1), row(1, heat=bump(-0.5))
-    both = Row(unsigned.picture, "", (), "", (unsigned.cells[0], signed.cells[0]))
+    both = Row(unsigned.picture, "", PREDICTIONS, (unsigned.cells[0], signed.cells[0]))
     pages = [np.asarray(sheet([one], ["a"] * len(one.cells))) for one in (unsigned, signed, both)]
     legends = [page[-MARGIN - 60 : -MARGIN, MARGIN : MARGIN + 500] for page in pages]
     colourful = [(np.ptp(legend.astype(int), axis=-1) > 30).sum() for legend in legends]
@@ -150,12 +154,19 @@ def test_the_legend_names_the_kinds_of_map_that_occur():
 
 
 def test_a_column_is_signed_for_all_its_rows_or_none():
-    zero = row(1, heat=np.zeros((14, 14)))
+    sparse = np.zeros((14, 14))
+    sparse[13, 13] = 1
+    mostly = row(1, heat=sparse)
     left = MARGIN + GUTTER + 2 * GAP + CELL + GAP
-    alone, beside = sheet([zero], ["a"]), sheet([zero, row(1, heat=bump(-0.5))], ["a"])
     place = (left + 50, MARGIN + 60)
-    assert beside.getpixel(place) == (60, 120, 90), "signed: the picture itself"
-    assert alone.getpixel(place) != (60, 120, 90), "unsigned: greyed"
+    for rows, column, signed in (
+        ([mostly], "a", False),
+        ([mostly, row(1, heat=bump(-0.5))], "a", True),
+        ([mostly], Column("a", signed=True), True),
+        ([mostly, row(1, heat=bump(-0.5))], Column("a", signed=False), False),
+    ):
+        drawn = sheet(rows, [column]).getpixel(place)
+        assert (drawn == (60, 120, 90)) == signed, "signed: the picture itself; unsigned: greyed"
 
 
 def test_wrong_sheets_are_refused_in_a_sentence():
@@ -219,3 +230,110 @@ def test_shortening_keeps_both_ends_of_a_name():
     assert lettering.shorten(name, face, 150).endswith("…")
     assert lettering.shorten("short", face, 150) == "short"
     assert lettering.shorten(name, face, 0) == "…"
+
+
+# ------------------------------------------------------------------------------- what is drawn follows the numbers
+
+
+def of(*cells: Cell, predictions=PREDICTIONS, title="cat.jpg") -> Row:
+    return Row(Image.new("RGB", (120, 120), (60, 120, 90)), title, predictions, cells)
+
+
+def gutter(page: Image.Image) -> np.ndarray:
+    return np.asarray(page)[:, MARGIN : MARGIN + GUTTER]
+
+
+def column(page: Image.Image, index: int) -> np.ndarray:
+    left = columns_of(page)[index + 1]
+    return np.asarray(page)[:, left : left + CELL]
+
+
+def test_four_cells_of_four_classes_each_say_their_own():
+    names = [name for name, _ in PREDICTIONS]
+    cells = [Cell(bump(), explained=name, probability=share) for name, share in PREDICTIONS]
+    page = sheet([of(*cells)], ["ig"] * 4)
+    for k in range(4):
+        for other in (replace(cells[k], explained="crocodile"), replace(cells[k], probability=0.123)):
+            changed = sheet([of(*cells[:k], other, *cells[k + 1 :])], ["ig"] * 4)
+            for j in range(4):
+                height = min(page.height, changed.height)
+                differs = not (column(page, j)[:height] == column(changed, j)[:height]).all()
+                if height == page.height == changed.height:
+                    assert differs == (j == k), f"{names[k]} is said in column {k} alone"
+                else:
+                    assert j != k or differs
+    alone = sheet([of(*[cells[1]] * 4)], ["ig"] * 4)
+    assert page.height > alone.height, "where all cells explain one class, the gutter says it once"
+
+
+@pytest.mark.parametrize("explained", ["sofa", "not among the predictions"])
+def test_an_explained_class_outside_the_top_three_has_its_probability(explained):
+    said = [sheet([of(Cell(bump(), explained=explained, probability=p))], ["x"]) for p in (0.002, 0.03, None)]
+    assert len({page.size for page in said}) == 1
+    assert not same(said[0], said[1])
+    assert not same(said[0], said[2])
+    bars = [(gutter(page) == 34).all(-1).sum(1).max() for page in said]
+    assert bars[1] >= round(0.03 * GUTTER)
+
+
+def test_percentages_never_claim_more_than_there_is():
+    shares = [0, 1e-9, 4e-4, 0.006, 0.0949, 0.12, 0.994, 0.9951, 0.9996, 1]
+    said = ["0%", "<0.1%", "<0.1%", "0.6%", "9.5%", "12%", "99%", "99.5%", ">99.9%", "100%"]
+    assert [percent(share) for share in shares] == said
+    assert percent(float("nan")) == "?"
+
+
+@pytest.mark.parametrize("value", [0.0, 3.0, -3.0, 1e30])
+@pytest.mark.parametrize("signed", [True, False])
+def test_empty_maps_are_grey_with_a_word_and_no_colour_bar(value, signed):
+    flat = np.full((14, 14), value, np.float32)
+    pages = [
+        sheet([of(Cell(flat))], [Column("x", signed=signed)]),
+        strip(flat[None], ["x"], signed=signed),
+    ]
+    for page in pages:
+        drawn = np.asarray(page).astype(int)
+        place = drawn[:, columns_of(page)[1] :] if page is pages[0] else drawn
+        assert np.ptp(place, axis=-1).max() <= 40 * (page is pages[0]), "no colour but the picture's, half greyed"
+        assert (np.ptp(drawn[-MARGIN - 60 :], axis=-1) == 0).all(), "nor in the legend"
+    blank = Image.new("RGB", (CELL, CELL), (90, 90, 90))
+    worded = np.asarray(heat.overlay(blank, flat, alpha=ALPHA, signed=signed)).astype(int)
+    assert (worded == 255).all(-1).any()
+    assert (worded < 60).all(-1).any(), "a dark word on white"
+    assert "no evidence" in reading([heat.scale(flat, signed=signed)])
+    full = heat.overlay(blank, np.eye(2), signed=signed)
+    assert not same(full, Image.fromarray(worded.astype(np.uint8)))
+
+
+def test_the_legend_speaks_of_what_is_drawn():
+    spiky = np.zeros((128, 128))
+    spiky[5, 5], spiky[60:, 60:] = 1, 0.1
+    assert "share one colour" in reading([heat.scale(spiky)])
+    assert "share one colour" not in reading([heat.scale(bump())])
+    assert "no evidence" not in reading([heat.scale(bump())])
+
+
+def test_cells_are_enlarged_as_their_method_wants():
+    sparse = np.zeros((4, 4))
+    sparse[1, 1] = 1
+    whole, smooth = (
+        np.asarray(sheet([of(Cell(sparse))], [Column("mda", signed=True, mode=mode)]))
+        for mode in ("nearest", "bilinear")
+    )
+    left = MARGIN + GUTTER + 2 * GAP + CELL + GAP
+    changed = (whole[MARGIN:, left : left + CELL] != (60, 120, 90)).any(-1)
+    changed &= ~(whole[MARGIN:, left : left + CELL] == 255).all(-1)
+    _, columns = np.nonzero(changed[20 : CELL + 20])
+    assert CELL // 4 - 2 <= np.ptp(columns) + 1 <= CELL // 4 + 2
+    assert not (whole == smooth).all()
+    strips = [strip(sparse[None], ["a"], mode=mode) for mode in ("nearest", "bilinear")]
+    assert not same(*strips)
+
+
+def test_strips_have_labels_of_more_lines_and_a_footer():
+    plain = strip(np.stack([bump()] * 2), ["a", "b"])
+    two = strip(np.stack([bump()] * 2), ["a\nwhale 95%", "b"])
+    assert two.height > plain.height
+    assert strip(np.stack([bump()] * 2), ["a", "b"], footer="Note 1: few masks.").height > plain.height
+    for page in (plain, two):
+        assert margins_are_white(page, GAP)

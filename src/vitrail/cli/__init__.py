@@ -39,8 +39,11 @@ Verb = (
 TRIM_ABOVE, MOST_MAPPED = -1, -4
 """Two settings of glibc's mallopt: how much free memory it keeps, and how many blocks it maps one by one."""
 
-LISTS = ("--method", "--metric", "--methods", "--metrics", "--classes", "--images")
+LISTS = ("--method", "--metric", "--target", "--methods", "--metrics", "--classes", "--images")
 """Flags that may be repeated: ``--method ig --method rollout`` means ``--method ig rollout``."""
+
+SWITCHES = ("--quiet", "--compiled")
+"""Flags that stand alone."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -89,6 +92,17 @@ def merged(argv: list[str]) -> list[str]:
             if current is not None:
                 gathered.setdefault(current, []).extend([value] if equals else [])
                 continue
-        is_picture = current in ("--method", "--metric") and not word.isidentifier() and Path(word).exists()
-        (plain if current is None or is_picture else gathered[current]).append(word)
+        (plain if current is None or _is_picture(word, current, gathered[current]) else gathered[current]).append(word)
+    targets = gathered.get("--target", [])
+    flags = [before.startswith("--") and before not in SWITCHES for before in plain]
+    given = [word for flag, word in zip(flags, plain[1:]) if not flag and not word.startswith("--")]
+    if len(targets) > 1 and not given and Path(targets[-1]).is_dir():
+        plain.append(targets.pop())  # a folder whose name could be a class, and no picture but this one
     return plain + [word for name, values in gathered.items() for word in (name, *values)]
+
+
+def _is_picture(word: str, flag: str, before: list[str]) -> bool:
+    """Whether a word behind a list flag is a picture file, or a folder of pictures, and no value of the flag."""
+    if flag == "--target" and (not before or word.isdecimal()):
+        return False
+    return flag in ("--method", "--metric", "--target") and not word.isidentifier() and Path(word).exists()

@@ -1,11 +1,14 @@
 """``vitrail explain``: pictures in, a comparison sheet and the maps out."""
 
+import csv
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from vitrail.cli.options import Looking, say
+from vitrail.errors import InputError
 
 if TYPE_CHECKING:
     from vitrail.explanation import Explanation
@@ -20,8 +23,13 @@ class Explain(Looking):
 
     method: tuple[str, ...] = ("auto",)
     """One or more methods, such as genatt or "ig(steps=20)"; see: vitrail methods."""
-    target: str = "predicted"
-    """What to explain: predicted, a class number, a class name, or (open_clip) any text."""
+    target: tuple[str, ...] = ("predicted",)
+    """One or more things to explain of every picture, a column each: predicted, a class number or name, label (each
+    picture's own, of the labels file), or (open_clip) any text."""
+    labels: Path | None = None
+    """A CSV file with the columns file and class (number or name), for label; two lines a picture give two columns."""
+    style: Literal["auto", "signed", "heat"] = "auto"
+    """Colours: red for and blue against the class (signed), dark to bright (heat), or as each method is meant."""
     out: Path = Path("vitrail-out")
     """Where to write the sheet and the maps."""
 
@@ -30,36 +38,101 @@ class Explain(Looking):
         from vitrail import explain
         from vitrail.explanation import check_writable, sheet_of, write_whole
         from vitrail.method import parse
-        from vitrail.model import sources_of
+        from vitrail.model import resolve, sources_of
 
         for spec in self.method:
             if spec != "auto":
                 parse(spec)  # a typo should be told before a model is loaded
         check_writable(self.out)
         sources = sources_of(list(self.images))
+        targets = targets_of(self.target, self.labels, [Path(source).name for source in sources])
         view = self.view()
-        found = [
-            explain(
-                view,
-                sources,
-                spec,
-                self.target,
-                **self.how(),
-            )
+        for target in targets.values():
+            resolve(view, target, len(sources))  # here too
+        found = {
+            (spec, name): explain(view, sources, spec, target, **self.how())
             for spec in self.method
-        ]
+            for name, target in targets.items()
+        }
         shown = sources[:SHEET_ROWS]
         pictures = [view.preprocess.picture(source) for source in shown]
-        part = [explanation.first(SHEET_ROWS) for explanation in found]
-        sheet = sheet_of(part, pictures)
-        for explanation in found:
-            explanation.save(self.out / folder_name(explanation.method))
+        heads = [f"{one.method}: {column_name(target, one)}" for (_, target), one in found.items()]
+        sheet = sheet_of(
+            [one.first(SHEET_ROWS) for one in found.values()],
+            pictures,
+            style=self.style,
+            names=heads if len(targets) > 1 else None,
+        )
+        folders = folder_names([(one.method, name) for (_, name), one in found.items()])
+        for folder, one in zip(folders, found.values()):
+            one.save(self.out / folder, style=self.style)
         write_whole(self.out / "sheet.png", lambda file: sheet.save(file, "PNG"))
         if not self.quiet:
-            _report(found[0])
+            _report([one for (spec, _), one in found.items() if spec == self.method[0]])
+        for line in remarks({name: [one for (_, own), one in found.items() if own == name] for name in targets}):
+            say(line, self.quiet)
         note = f" (the first {SHEET_ROWS} of {len(sources)} pictures)" if len(sources) > SHEET_ROWS else ""
         say(f"sheet: {self.out / 'sheet.png'}{note}", self.quiet)
         say(f"maps:  {self.out}/*/maps.npz", self.quiet)
+
+
+PREDICTED, LABEL = "predicted", "label"
+
+
+def column_name(target: str, explanation: "Explanation") -> str:
+    """What a target is called above its column: a class's own name, not its number."""
+    return target if target.startswith((PREDICTED, LABEL)) else explanation.explained(0)
+
+
+def targets_of(asked: Sequence[str], labels: Path | None, names: Sequence[str]) -> dict[str, str | list[int | str]]:
+    """What is explained: a name for each column, and its target (one for all pictures, or one each).
+
+    Args:
+        asked: The words given.
+        labels: The labels file.
+        names: The pictures' file names.
+    """
+    found: dict[str, str | list[int | str]] = {}
+    for word in asked:
+        if word != LABEL:
+            found[word] = word
+            continue
+        if labels is None:
+            raise InputError("--target label needs --labels FILE.csv")
+        own = read_classes(labels)
+        missing = [name for name in names if name not in own]
+        if missing:
+            raise InputError(f"{labels} says nothing of {missing[0]} ({len(missing)} pictures in all)")
+        first = names[0]
+        for name in names:
+            if len(own[name]) != len(own[first]):
+                raise InputError(
+                    f"{labels} has {len(own[first])} lines of {first} and {len(own[name])} of {name}; each line of a "
+                    "picture is a column of its own, so give every picture as many"
+                )
+        for column in range(len(own[first])):
+            found[LABEL if column == 0 else f"{LABEL} {column + 1}"] = [own[name][column] for name in names]
+    if labels is not None and LABEL not in asked:
+        raise InputError("--labels is read for --target label; add that, or leave --labels out")
+    return found
+
+
+def read_classes(path: Path) -> dict[str, list[int | str]]:
+    """The classes that a CSV file names of each picture, in its order, by the picture's name."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path} cannot be read as CSV ({error})") from error
+    if not rows or not {"file", "class"} <= rows[0].keys():
+        raise InputError(f"{path} must have a first line with the columns file and class, and a line a picture")
+    found: dict[str, list[int | str]] = {}
+    for row in rows:
+        if not row["file"] or not row["class"]:
+            raise InputError(f"{path} has a line without a file or a class; give both in every line")
+        wanted = row["class"].strip()
+        found.setdefault(Path(row["file"]).name, []).append(int(wanted) if wanted.isdecimal() else wanted)
+    return found
 
 
 SHEET_ROWS = 20
@@ -70,12 +143,60 @@ def folder_name(spec: str) -> str:
     return re.sub(r"[^\w=.,+-]", "-", spec.replace(" ", "")).rstrip("-")
 
 
-def _report(explanation: "Explanation") -> None:
+def folder_names(explained: Sequence[tuple[str, str]]) -> list[str]:
+    """A folder for each method and target, no two alike; the target is named where there are several.
+
+    Example:
+        >>> folder_names([("gradcam", "predicted")]), folder_names([("gradcam", "cat"), ("gradcam", "tabby cat")])
+        (['gradcam'], ['gradcam-for-cat', 'gradcam-for-tabby-cat'])
+    """
+    several = len({target for _, target in explained}) > 1
+    found: list[str] = []
+    for spec, target in explained:
+        wanted = re.sub(r"[^\w=.,+-]+", "-", target)[:40].strip("-")
+        name = f"{folder_name(spec)}-for-{wanted}" if several else folder_name(spec)
+        taken = sum(re.fullmatch(re.escape(name) + r"(-\d+)?", other) is not None for other in found)
+        found.append(f"{name}-{taken + 1}" if taken and several else name)
+    return found
+
+
+def remarks(found: Mapping[str, Sequence["Explanation"]]) -> list[str]:
+    """What readers of the maps must know: a line a sentence, with the pictures that it is about.
+
+    Args:
+        found: The explanations of each target.
+    """
+    lines = []
+    for target, explanations in found.items():
+        about: dict[str, list[str]] = {}
+        for one in explanations:
+            for name, notes in zip(one.images, one.notes):
+                for note in notes:
+                    about.setdefault(note, []).append(name)
+        which = f" explaining {target!r}" if len(found) > 1 else ""
+        for note, names in about.items():
+            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+            lines.append(f"note:  {note} ({', '.join(names[:5])}{more}{which})")
+    return lines
+
+
+def _report(explanations: Sequence["Explanation"]) -> None:
+    """A line a picture: what the model predicts, and what is explained, by one method for every target."""
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("image", "predicted", "probability", "explained", title=explanation.model)
-    for i, name in enumerate(explanation.images[:SHEET_ROWS]):
-        label, probability = explanation.predictions(i, 1)[0]
-        table.add_row(name, label, f"{probability:.1%}", explanation.explained(i))
+    from vitrail.show import percent
+
+    first = explanations[0]
+    table = Table("image", "predicted", "probability", "explained", "probability", title=first.model)
+    for i, name in enumerate(first.images[:SHEET_ROWS]):
+        predicted = first.predictions(i, 1) or [("one answer", None)]
+        chances = [one.probability(i) for one in explanations]
+        table.add_row(
+            name,
+            predicted[0][0],
+            "-" if predicted[0][1] is None else percent(predicted[0][1]),
+            "\n".join(one.explained(i) for one in explanations),
+            "\n".join("-" if chance is None else percent(chance) for chance in chances),
+        )
     Console().print(table)

@@ -59,6 +59,10 @@ class AtMan(Method):
     def passes(self, view: View, size: tuple[int, int]) -> int:
         return int(self.cells(view, size).max()) + 2
 
+    @property
+    def signed(self) -> bool:
+        return True
+
     def maps(self, view: View, batch: Batch) -> Tensor:
         with torch.autocast(view.device.type, enabled=False):
             return self._maps(view, batch)

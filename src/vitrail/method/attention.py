@@ -175,6 +175,10 @@ class AttIxG(Layered):
     compat: Literal["paper", "authors"] = "paper"
     gradient: Gradient = "true"
 
+    @property
+    def signed(self) -> bool:
+        return True
+
     def layers(self, view: View, batch: Batch, start: int) -> Tensor:
         check_start(start, view)
         trace = view.trace(batch.images, attention=True, rule=RULES[self.gradient], start=start)

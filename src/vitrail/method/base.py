@@ -201,6 +201,11 @@ class Method(Configured, ABC):
         """(B, rows, columns) -> (B, height, width): smoothly, unless a method's cells are to stay whole."""
         return torch.nn.functional.interpolate(maps[:, None], size, mode="bilinear", align_corners=False)[:, 0]
 
+    @property
+    def signed(self) -> bool:
+        """Whether values below zero speak against the target: one rule for all maps, which are drawn by it."""
+        return False
+
     def passes(self, view: View, size: tuple[int, int]) -> int | None:
         """Forward passes an image, at most or roughly, where they are so many that a progress bar should count them."""
         return None

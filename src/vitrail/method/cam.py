@@ -56,6 +56,14 @@ class WeightedFeatures(Layered):
         """The same for the tokens of one layer."""
         return self.weights(x, g)
 
+    @property
+    def signed(self) -> bool:
+        return not self.relu
+
+    @property
+    def layers_signed(self) -> bool:
+        return True
+
     def maps(self, view: View, batch: Batch) -> Tensor:
         # On a ViT the features lie in the last block: the graph needs to reach no further back.
         trace = view.trace(batch.images, rule=RULES[self.gradient], start=max(view.depth - 1, 0))
@@ -198,6 +206,14 @@ class AttCAM(Layered):
     layer: Block = alone(-1)
     relu: bool = alone(False)
     gradient: Gradient = "true"
+
+    @property
+    def signed(self) -> bool:
+        return not self.relu
+
+    @property
+    def layers_signed(self) -> bool:
+        return True
 
     def layers(self, view: View, batch: Batch, start: int) -> Tensor:
         check_start(start, view)

@@ -83,6 +83,10 @@ class ScoreCAM(Method):
     def __post_init__(self) -> None:
         check_channels("scorecam", self.channels)
 
+    @property
+    def signed(self) -> bool:
+        return not self.relu
+
     def maps(self, view: View, batch: Batch) -> Tensor:
         features = clean_features(view, batch)
         chosen = busiest(features, self.channels)
@@ -126,6 +130,10 @@ class AblationCAM(Method):
 
     def __post_init__(self) -> None:
         check_channels("ablationcam", self.channels)
+
+    @property
+    def signed(self) -> bool:
+        return not self.relu
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         if view.blocks is None:

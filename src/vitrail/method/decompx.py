@@ -69,6 +69,10 @@ class DecompX(Layered):
     def _rule(self) -> Rule:
         return FROZEN if self.activation == "zo" else LINEAR
 
+    @property
+    def signed(self) -> bool:
+        return True
+
     def layers(self, view: View, batch: Batch, start: int) -> Tensor:
         if self._shared:
             return torch.stack([self.shares(view, batch, i) for i in range(start, view.depth)])

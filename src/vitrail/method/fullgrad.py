@@ -219,6 +219,10 @@ class FullGradPlus(Layered):
     start: Block = alone(0)
     gradient: Gradient = "true"
 
+    @property
+    def signed(self) -> bool:
+        return True
+
     def layers(self, view: View, batch: Batch, start: int) -> Tensor:
         products, biases = self.parts(view, batch, start)
         return products + biases.flip(0).cumsum(0).flip(0)

@@ -36,6 +36,10 @@ class Saliency(Layered):
     reduce: Literal["abs", "sum", "norm2"] = "abs"
     gradient: Gradient = "true"
 
+    @property
+    def signed(self) -> bool:
+        return self.reduce == "sum"
+
     def maps(self, view: View, batch: Batch) -> Tensor:
         return self._reduced(pixel_gradient(view, batch, self.gradient), 1)
 
@@ -70,6 +74,10 @@ class InputXGradient(Layered):
     pixels: ClassVar[bool] = True
     gradient: Gradient = "true"
 
+    @property
+    def signed(self) -> bool:
+        return True
+
     def maps(self, view: View, batch: Batch) -> Tensor:
         return (full(batch.images) * pixel_gradient(view, batch, self.gradient)).sum(1)
 
@@ -100,6 +108,10 @@ class IntegratedGradients(Method):
     def __post_init__(self) -> None:
         if self.steps < 1:
             raise InputError(f"ig needs at least 1 step, but steps={self.steps} was given")
+
+    @property
+    def signed(self) -> bool:
+        return True
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         return self.maps_of(view, batch, [batch.given_or_predicted(view)])[0]
@@ -165,6 +177,10 @@ class SmoothGrad(Method):
 
     def tells_classes(self) -> bool:
         return self.base.tells_classes()
+
+    @property
+    def signed(self) -> bool:
+        return self.base.signed
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         return self.maps_of(view, batch, [batch.given_or_predicted(view)])[0]

@@ -47,6 +47,10 @@ class GuidedBackprop(Method):
     pixels: ClassVar[bool] = True
     reduce: Reduce = "abs"
 
+    @property
+    def signed(self) -> bool:
+        return self.reduce == "sum"
+
     def maps(self, view: View, batch: Batch) -> Tensor:
         return reduced(guided_gradient(view, batch), self.reduce)
 
@@ -70,6 +74,10 @@ class GuidedGradCAM(Method):
     pixels: ClassVar[bool] = True
     upsample: Literal["bilinear", "nearest"] = "bilinear"
     reduce: Reduce = "abs"
+
+    @property
+    def signed(self) -> bool:
+        return self.reduce == "sum"
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         cam = GradCAM().maps(view, batch)[:, None]

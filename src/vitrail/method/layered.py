@@ -124,6 +124,11 @@ def weighted(weights: Tensor, matrix: Tensor) -> Tensor:
 class Layered(Method):
     """A method with a value for every token at every layer, all read from one pass."""
 
+    @property
+    def layers_signed(self) -> bool:
+        """The same as `signed`, of the values of its layers."""
+        return self.signed
+
     @abstractmethod
     def layers(self, view: View, batch: Batch, start: int) -> Tensor:
         """(layers, B, T): the token values of the blocks from ``start`` on; A(f_l)(x_l) in the notation of PLUS."""

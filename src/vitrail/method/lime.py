@@ -44,6 +44,10 @@ class LIME(Cells):
     def passes(self, view: View, size: tuple[int, int]) -> int:
         return self.samples + 1
 
+    @property
+    def signed(self) -> bool:
+        return True
+
     def maps(self, view: View, batch: Batch) -> Tensor:
         ask = self.asking(view, batch)
         shown = self.drawn(batch, lambda generator: coins(self.samples, ask.canvas.cells, generator))

@@ -105,6 +105,10 @@ class Occlusion(Sliding):
     baseline: Baseline = ZeroNorm()
     score: Score = "probability"
 
+    @property
+    def signed(self) -> bool:
+        return True
+
     def shown(self, inside: Tensor) -> Tensor:
         return ~inside
 

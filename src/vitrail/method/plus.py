@@ -37,6 +37,10 @@ class Plus(Method):
     def tells_classes(self) -> bool:
         return self.base.tells_classes()
 
+    @property
+    def signed(self) -> bool:
+        return self.base.layers_signed
+
     def maps(self, view: View, batch: Batch) -> Tensor:
         return view.patch_map(self.base.accumulate(view, batch, 0), view.layout(batch.size))
 
@@ -66,6 +70,10 @@ class SkipPlus(Method):
     def tells_classes(self) -> bool:
         return self.base.tells_classes()
 
+    @property
+    def signed(self) -> bool:
+        return self.base.layers_signed
+
     def maps(self, view: View, batch: Batch) -> Tensor:
         return view.patch_map(self.base.accumulate(view, batch, self._first(view)), view.layout(batch.size))
 
@@ -85,6 +93,10 @@ class CAT(Method):
 
     gradient: Gradient = "true"
 
+    @property
+    def signed(self) -> bool:
+        return True
+
     def maps(self, view: View, batch: Batch) -> Tensor:
         return Plus(InputXGradient(gradient=self.gradient)).maps(view, batch)
 
@@ -103,6 +115,10 @@ class AttCAT(Method):
 
     compat: Literal["paper", "authors"] = "paper"
     gradient: Gradient = "true"
+
+    @property
+    def signed(self) -> bool:
+        return True
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         return Plus(AttIxG(compat=self.compat, gradient=self.gradient)).maps(view, batch)

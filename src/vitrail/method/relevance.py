@@ -123,6 +123,10 @@ class LRP(Layered):
         if not self.wide and self.to == "tokens":
             raise InputError("lrp(wide=False) is for CNNs, which have no tokens; leave out to=tokens")
 
+    @property
+    def signed(self) -> bool:
+        return True
+
     def requirements(self) -> frozenset[Need]:
         return self.needs | {Need.TOKENS} if self.to == "tokens" else self.needs
 

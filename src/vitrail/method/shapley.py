@@ -48,6 +48,10 @@ class Shapley(Cells):
         orders = 2 * self.samples if self.antithetic else self.samples
         return orders * (self.count(view, size) - 1) + 3
 
+    @property
+    def signed(self) -> bool:
+        return True
+
     def maps(self, view: View, batch: Batch) -> Tensor:
         ask = self.asking(view, batch)
         cells = ask.canvas.cells
@@ -106,6 +110,10 @@ class KernelSHAP(Cells):
     def passes(self, view: View, size: tuple[int, int]) -> int:
         coalitions: int = 2 ** self.count(view, size) - 2
         return min(self.samples, coalitions) + 3
+
+    @property
+    def signed(self) -> bool:
+        return True
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         ask = self.asking(view, batch)

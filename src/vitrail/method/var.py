@@ -71,6 +71,10 @@ class VAR(Method):
     def tells_classes(self) -> bool:
         return self.base.tells_classes()
 
+    @property
+    def signed(self) -> bool:
+        return self.base.signed
+
     def maps(self, view: View, batch: Batch) -> Tensor:
         named = self.classes
         classes = named if isinstance(named, str) else tuple(class_index(view, entry) for entry in named)

@@ -1,21 +1,24 @@
 """Pictures of explanations: overlays, comparison sheets, strips of maps, curves."""
 
 from vitrail.show.curves import Line, mean_curves, response_curve
-from vitrail.show.heat import Scale, colourise, overlay, scale, upsample
-from vitrail.show.sheet import Cell, Row, sheet, strip
+from vitrail.show.heat import Scale, Style, colourise, overlay, scale, upsample
+from vitrail.show.sheet import Cell, Column, Row, percent, sheet, strip
 from vitrail.show.sweep import Panel, PlotForm, Track, sweep
 
 __all__ = [
     "Cell",
+    "Column",
     "Line",
     "Panel",
     "PlotForm",
     "Row",
     "Scale",
+    "Style",
     "Track",
     "colourise",
     "mean_curves",
     "overlay",
+    "percent",
     "response_curve",
     "scale",
     "sheet",

@@ -1,6 +1,6 @@
 """What the colours mean, in words: drawn once under a sheet or a strip of maps."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -27,11 +27,26 @@ def _ramp(signed: bool) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     return np.broadcast_to(np.linspace(-1.0 if signed else 0.0, 1.0, BAR[0]), (BAR[1], BAR[0]))
 
 
-def legend(kinds: Collection[bool], room: int, bar: Callable[[bool], Image.Image], sentence: str) -> Image.Image:
+def kinds(scales: Sequence[heat.Scale]) -> set[bool]:
+    """The kinds of map that have colours (True: signed)."""
+    return {scale.signed for scale in scales if not scale.empty}
+
+
+def reading(scales: Sequence[heat.Scale], first: str = "") -> str:
+    """How the colours of some maps are read."""
+    said = [first or "Each map is scaled by itself: compare places within a map, not colours between maps."]
+    if any(scale.cut for scale in scales):
+        said.append("In maps with a value for every pixel, the strongest pixels share one colour.")
+    if any(scale.empty for scale in scales):
+        said.append(f"Grey, {heat.NOTHING}: the map has the same value everywhere.")
+    return " ".join(said)
+
+
+def legend(occur: Collection[bool], room: int, bar: Callable[[bool], Image.Image], sentence: str) -> Image.Image:
     """Draw colour bars with their words, then a sentence, in as many lines as the room needs.
 
     Args:
-        kinds: the kinds of map that occur (True: signed).
+        occur: the kinds of map that have colours (True: signed); none where all maps are empty.
         room: the width, in pixels, of the picture returned.
         bar: draws the colours of a kind.
         sentence: how to read the colours.
@@ -41,7 +56,7 @@ def legend(kinds: Collection[bool], room: int, bar: Callable[[bool], Image.Image
     canvas = Image.new("RGB", (room, height * (len(WORDS) + len(wrap(sentence, face, room)) + 1)), "white")
     draw = ImageDraw.Draw(canvas)
     left, top = 0.0, 0
-    for signed in sorted(set(kinds)):
+    for signed in sorted(set(occur)):
         before, after = WORDS[signed]
         width = face.getlength(before) + SPACE + BAR[0] + SPACE + face.getlength(after)
         if left > 0 and left + width > room:

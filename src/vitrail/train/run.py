@@ -187,6 +187,7 @@ def _draw(learner: Learner, path: Path, steps: int) -> None:
     for item, heat, image, answer in zip(learner.held.items, maps, images, logits):
         best = answer.softmax(0).topk(min(3, len(answer)))
         named = tuple((view.class_name(int(c)), float(p)) for p, c in zip(best.values, best.indices))
-        rows.append(show.Row(view.preprocess.restore(image), item.name, named, named[0][0], (show.Cell(heat.numpy()),)))
-    picture = show.sheet(rows, ["aha"], title=f"After {steps} steps")
+        cell = show.Cell(heat.numpy(), explained=named[0][0], probability=named[0][1])
+        rows.append(show.Row(view.preprocess.restore(image), item.name, named, (cell,)))
+    picture = show.sheet(rows, [show.Column("aha", signed=False)], title=f"After {steps} steps")
     write_whole(path, lambda file: picture.save(file, "PNG"))
