@@ -98,7 +98,7 @@ def test_no_images_at_all(tmp_path: Path, capsys: Capture) -> None:
         (["--model", "vit_tinny_patch16_224"], "did you mean vit_tiny_patch16_224"),
         (["--model", "timm/resnet5O"], "did you mean resnet5"),
         (["--model", "torchvision/resnet5O"], "did you mean resnet5"),
-        (["--model", "zzzzzzzzzz"], "see timm.list_models()"),
+        (["--model", "zzzzzzzzzz"], "timm has no name like it"),
         (["--classes", "cat", "dog"], "14 classes, but 2 class names were given"),
         (["--batch", "0"], "must be 1 or more"),
         (["--size", "100", "100"], "doesn't match model (144)"),

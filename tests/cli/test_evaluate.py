@@ -66,7 +66,7 @@ def test_masks_labels_and_boxes(folder: Path) -> None:
     ("more", "message"),
     [
         (["--metric", "delition"], "did you mean deletion"),
-        (["--metric", "pointing_game"], "give masks= or boxes="),
+        (["--metric", "pointing_game"], "give --masks or boxes in a column of --labels"),
         (["--metric", "deletion_accuracy"], "needs the true classes"),
         (["--target", "label"], "--target label needs --labels"),
         (["--labels", "{folder}/nothing.csv"], "cannot be read as CSV"),

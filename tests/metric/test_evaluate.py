@@ -248,8 +248,8 @@ def test_curves_are_drawn(scores: Scores, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("explanation", "specs", "more", "message"),
     [
-        ("genatt", "pointing_game", {}, "needs to know where the objects are; give masks= or boxes="),
-        ("genatt", "positive_perturbation", {}, r"needs the true classes; give labels=.*target=predicted"),
+        ("genatt", "pointing_game", {}, "needs to know where the objects are; give masks or boxes"),
+        ("genatt", "positive_perturbation", {}, r"needs the true classes; give labels, .*target=predicted"),
         (torch.rand(2, 3, 3), "max_sensitivity", {}, "needs the method and not only maps"),
         ("genatt", "insertoin", {}, "did you mean insertion"),
         ("genatt", [], {}, "no metric was given"),

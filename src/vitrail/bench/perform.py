@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from vitrail.bench.load import from_dict, to_dict
+from vitrail.bench.places import placed, require
 from vitrail.bench.protocol import COMMAND, PROTOCOL, Column, Part, Protocol
 from vitrail.bench.run import Engine, run
 from vitrail.bench.store import Store
@@ -35,6 +36,8 @@ def perform(
         progress: Show progress bars.
         command: How it was asked for, for the report.
     """
+    protocol = placed(protocol)
+    require(protocol)
     store = out if isinstance(out, Store) else Store(out)
     before, known = store.noted(PROTOCOL), recorded(store)
     wanted = protocol.parts

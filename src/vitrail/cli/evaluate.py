@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Evaluate(Looking):
     """Judge how well methods explain a model on pictures.
 
-    Example: vitrail evaluate photos --model timm/vit_base_patch16_224 --method tis genatt --metric mda --out out
+    Example: vitrail scenes --count 2 && vitrail evaluate scenes/pictures --method genatt random --metric deletion --out out
     """
 
     method: tuple[str, ...] = ("auto",)

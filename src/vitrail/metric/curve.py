@@ -273,7 +273,7 @@ def hits(case: Case, answers: Answers, target: Whose) -> Tensor:
     """(B, K): 1 where the model gives the class, 0 where it does not."""
     classes = case.classes(target).classes
     if classes is None:
-        raise InputError("accuracy needs a class, but a function of the logits was explained; use target=label")
+        raise InputError("accuracy needs a class, but a function of the logits was explained; use a metric with (target=label)")
     return (answers.winner == classes[:, None]).double()
 
 

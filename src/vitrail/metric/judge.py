@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vitrail.errors import InputError
+from vitrail.errors import InputError, option
 from vitrail.explanation import Explanation, versions
 from vitrail.front import called, chosen, explain
 from vitrail.method import Method, parse
@@ -79,7 +79,7 @@ def evaluate(
         raise InputError("two explanations have the same name; name them in a dict")
     for subject in subjects:
         if subject.explanation is not None and subject.explanation.classes is None and aim is None:
-            raise InputError(f"{subject.name} explains a function of the logits; give it as target= again")
+            raise InputError(f"{subject.name} explains a function of the logits; give it again as the {option('target')}")
     check_truth(masks, boxes, len(sources))
     truth = None if labels is None else resolve(view, labels, len(sources))[1]
     _check_needs(wanted, subjects, masks is not None or boxes is not None, truth is not None)
@@ -148,9 +148,13 @@ def _check_needs(wanted: list[Metric], subjects: list[_Subject], masks: bool, la
         raise InputError("no explanation was given; give a method's spec, an Explanation or maps")
     for metric in wanted:
         if "masks" in metric.needs and not masks:
-            raise InputError(f"{metric.spec} needs to know where the objects are; give masks= or boxes=")
+            raise InputError(
+                f"{metric.spec} needs to know where the objects are; give {option('masks')} or {option('boxes')}"
+            )
         if not labels and getattr(metric, "target", None) == "label":
-            raise InputError(f"{metric.spec} needs the true classes; give labels=, or use target=predicted in its spec")
+            raise InputError(
+                f"{metric.spec} needs the true classes; give {option('labels')}, or use {metric.id}(target=predicted)"
+            )
         nameless = [subject.name for subject in subjects if subject.method is None]
         if "method" in metric.needs and nameless:
             raise InputError(
@@ -172,7 +176,7 @@ def _evaluate(
     from tqdm.auto import tqdm
 
     if size < 1:
-        raise InputError(f"batch must be 1 or more, but {size} was given")
+        raise InputError(f"{option('batch')} must be 1 or more, but {size} was given")
     start, forwards = time.perf_counter(), view.meter.forwards
     measured: dict[tuple[int, int], list[Tensor]] = {}
     curves: dict[tuple[int, int], list[Curve]] = {}
