@@ -1,61 +1,22 @@
 """The command line speaks its own language: a message names a flag or a spec's parameter, never Python's keywords."""
 
 import ast
-import inspect
-import re
-from collections.abc import Callable, Iterator
-from dataclasses import fields
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import vitrail
-from vitrail import bench, cli, perturb
-from vitrail.bench.data.drawn import scene_items
+from foreign import GAP, foreign
+from vitrail import cli
 from vitrail.cli.bench import Bench
 from vitrail.cli.evaluate import Evaluate
 from vitrail.cli.explain import Explain
 from vitrail.cli.words import flags_of
 from vitrail.errors import InputError, option, speaking
-from vitrail.method import METHODS
-from vitrail.metric import METRICS
-from vitrail.train import Training
 
 SOURCE = Path(vitrail.__file__).parent
-
-FUNCTIONS: tuple[Callable[..., Any], ...] = (
-    vitrail.explain,
-    vitrail.evaluate,
-    vitrail.load,
-    bench.perform,
-    bench.run,
-    bench.recommend.recommend,
-    bench.Ray.__init__,
-    bench.Plan,
-    Training,
-)
-KEYWORDS = {name for function in FUNCTIONS for name in inspect.signature(function).parameters} - {"self"}
-"""What Python's users set by name, and the command line's by flags."""
-
-BASELINES = [one for one in vars(perturb).values() if inspect.isclass(one) and hasattr(one, "__dataclass_fields__")]
-SCENES = set(re.findall(r'"(\w+)": "', inspect.getsource(scene_items)))
-FIELDS = {field.name for one in (*METHODS.values(), *METRICS.values(), *BASELINES) for field in fields(one)} | SCENES
-"""What stands in specs, which everyone writes alike: ``ig(steps=20)``, ``scenes:100,objects=2``."""
-
-GAP = "\0"
-"""Stands for what a message fills in."""
-
-
-def foreign(text: str) -> list[str]:
-    """The keywords of Python that a message names, outside of specs such as ``ig(steps=20)``."""
-    text = re.sub(rf"[\w{GAP}]?\([^()]*=[^()]*\)", "", text)
-    found = []
-    for name, value in re.findall(rf"(?<![\w.-])([a-z_]+)=({GAP}|\S)?", text):
-        reported = value == GAP and name in FIELDS  # "but steps=0 was given", of a spec's own parameter
-        if not reported and (name in KEYWORDS or name not in FIELDS):
-            found.append(f"{name}=")
-    return found
 
 
 def messages() -> Iterator[tuple[str, str]]:
@@ -119,5 +80,5 @@ def test_the_language_ends_with_the_command(tmp_path: Path, capsys: pytest.Captu
     vitrail.scenes.make(1).pil.save(picture)
     assert cli.main(["explain", str(picture), "--batch", "0", "--out", str(tmp_path / "out")]) == 2
     assert "--batch must be 1 or more" in capsys.readouterr().err
-    with pytest.raises(InputError, match="^batch must be 1 or more"):
+    with pytest.raises(InputError, match=r"^batch must be 1 or more"):
         vitrail.explain("demo", picture, "random", batch=0)

@@ -58,9 +58,9 @@ FITTED = (
 def placed(protocol: Protocol, given: Sequence[str] = ()) -> Protocol:
     """A protocol with its parts' pictures found: those given, or else, for parts that do not say where, what is there.
 
-    A set of the same kind as a part asks for goes there, inside the mosaics where the part has mosaics. A set of no kind
-    that is asked for goes into all other parts. Nothing given, the embedded models are shown scenes, and a machine with
-    ``VITRAIL_ASSETS`` has its small sets.
+    A set of the same kind as a part asks for goes there, inside the mosaics where the part has mosaics. A set of no
+    kind that is asked for goes into all other parts. Nothing given, the embedded models are shown scenes, and a machine
+    with ``VITRAIL_ASSETS`` has its small sets.
 
     Args:
         protocol: What is to be run.
@@ -96,7 +96,9 @@ def require(protocol: Protocol) -> None:
     for part in protocol.parts:
         if (wanted := _open(part.data)) is not None:
             kind = _inner(part.data)
-            where = f"{protocol.name} needs" if len(protocol.parts) == 1 else f"part {part.name} of {protocol.name} needs"
+            where = (
+                f"{protocol.name} needs" if len(protocol.parts) == 1 else f"part {part.name} of {protocol.name} needs"
+            )
             raise InputError(
                 f"{where} {wanted.what}: {wanted.how}, and add {option('data', f'{kind}:FOLDER')} (docs/data.md says "
                 f"more); to try it on drawn scenes, without a download, use {option('model', 'demo')}"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Evaluate(Looking):
     """Judge how well methods explain a model on pictures.
 
-    Example: vitrail scenes --count 2 && vitrail evaluate scenes/pictures --method genatt random --metric deletion --out out
+    Example: vitrail scenes --count 2 && vitrail evaluate scenes/pictures --method genatt random --metric deletion
     """
 
     method: tuple[str, ...] = ("auto",)

@@ -79,12 +79,16 @@ def evaluate(
         raise InputError("two explanations have the same name; name them in a dict")
     for subject in subjects:
         if subject.explanation is not None and subject.explanation.classes is None and aim is None:
-            raise InputError(f"{subject.name} explains a function of the logits; give it again as the {option('target')}")
+            raise InputError(
+                f"{subject.name} explains a function of the logits; give it again as the {option('target')}"
+            )
     check_truth(masks, boxes, len(sources))
     truth = None if labels is None else resolve(view, labels, len(sources))[1]
     _check_needs(wanted, subjects, masks is not None or boxes is not None, truth is not None)
     with view.using(precision, compiled or None):
-        return _evaluate(view, sources, subjects, wanted, aim, truth, (masks, boxes), batch or BATCH, progress)
+        return _evaluate(
+            view, sources, subjects, wanted, aim, truth, (masks, boxes), BATCH if batch is None else batch, progress
+        )
 
 
 @dataclass(frozen=True)
