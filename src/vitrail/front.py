@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vitrail.errors import InputError
+from vitrail.errors import InputError, option
 from vitrail.explanation import Explanation
 from vitrail.method import Batch, Method, parse
 from vitrail.model import Need, Precision, Target, TargetLike, View, is_out_of_memory, load, resolve, sources_of
@@ -65,7 +65,7 @@ def _explain(
     view: View, sources: list[Any], method: Method, target: Target | None, size: int, progress: bool
 ) -> Explanation:
     if size < 1:
-        raise InputError(f"batch must be 1 or more, but {size} was given")
+        raise InputError(f"{option('batch')} must be 1 or more, but {size} was given")
     forwards, backwards, start = view.meter.forwards, view.meter.backwards, time.perf_counter()
     done: list[_Done] = []
     first = 0
@@ -80,7 +80,7 @@ def _explain(
                 if rows.stop - first == 1:
                     raise InputError(
                         f"memory ran out on a single image for {method.spec} on {view.name}; "
-                        "use a smaller size, precision='bf16', or another device"
+                        f"give a smaller {option('size')}, {option('precision', 'bf16')}, or another {option('device')}"
                     ) from error
             else:
                 if done and found.size != done[0].size:

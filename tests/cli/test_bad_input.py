@@ -1,5 +1,7 @@
 """What users get wrong: exit code 2, one line with the remedy, nothing written. What only looks wrong: handled."""
 
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +11,8 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
+from bad_calls import CALLS
+from foreign import foreign
 from vitrail import cli, scenes
 from vitrail.explanation import Explanation
 
@@ -35,6 +39,7 @@ def refused(capsys: Capture, out: Path, *arguments: object) -> str:
     assert said.err.startswith("vitrail: ")
     assert said.err.endswith("\n")
     assert said.err.count("\n") == 1, said.err
+    assert not foreign(said.err), "a keyword of Python"
     assert not out.exists() or out.is_file(), "nothing is written"
     return said.err.removeprefix("vitrail: ").strip()
 
@@ -98,7 +103,7 @@ def test_no_images_at_all(tmp_path: Path, capsys: Capture) -> None:
         (["--model", "vit_tinny_patch16_224"], "did you mean vit_tiny_patch16_224"),
         (["--model", "timm/resnet5O"], "did you mean resnet5"),
         (["--model", "torchvision/resnet5O"], "did you mean resnet5"),
-        (["--model", "zzzzzzzzzz"], "see timm.list_models()"),
+        (["--model", "zzzzzzzzzz"], "timm has no name like it"),
         (["--classes", "cat", "dog"], "14 classes, but 2 class names were given"),
         (["--batch", "0"], "must be 1 or more"),
         (["--size", "100", "100"], "doesn't match model (144)"),
@@ -264,3 +269,45 @@ def test_an_odd_picture_alone_is_handled(name: str, tmp_path: Path) -> None:
     arguments = [str(tmp_path / name), "--method", "random", "--out", str(out), "--device", "cpu", "--quiet"]
     assert cli.main(["explain", *arguments]) == 0
     assert (out / "sheet.png").is_file()
+
+
+# --------------------------------------------------------------------------------------------------------- every verb
+
+
+@pytest.fixture
+def place(good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An otherwise empty folder with a folder of pictures, an empty one, and files that are none of what is wanted."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("VITRAIL_ASSETS", raising=False)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "good").mkdir()
+    for name in ("good/a.png", "good/b.png", "picture.png"):
+        shutil.copy(good, tmp_path / name)
+    (tmp_path / "file").write_text("in the way\n")
+    (tmp_path / "broken.yaml").write_text("title: [\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("verb", "words", "remedy"),
+    [(verb, words, remedy) for verb, calls in CALLS.items() for words, remedy in calls],
+    ids=lambda value: value or "nothing",
+)
+def test_what_any_verb_refuses(verb: str, words: str, remedy: str, place: Path, capsys: Capture) -> None:
+    before = sorted(place.rglob("*"))
+    assert cli.main([verb, *words.split()]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("vitrail: ")
+    assert said.err.count("\n") == 1, said.err
+    assert remedy in said.err
+    assert not foreign(said.err), "a keyword of Python"
+    assert sorted(place.rglob("*")) == before, "something is left behind"
+
+
+def test_every_verb_is_tried(capsys: Capture) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    usage = re.search(r"\{([\w,\s]+)\}", capsys.readouterr().out)
+    assert usage is not None
+    assert set(re.findall(r"\w+", usage.group(1))) == set(CALLS)

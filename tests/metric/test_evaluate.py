@@ -362,8 +362,8 @@ def test_a_sensitivity_stands_beside_its_floor(pictures: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("explanation", "specs", "more", "message"),
     [
-        ("genatt", "pointing_game", {}, "needs to know where the objects are; give masks= or boxes="),
-        ("genatt", "positive_perturbation", {}, r"needs the true classes; give labels=.*target=predicted"),
+        ("genatt", "pointing_game", {}, "needs to know where the objects are; give masks or boxes"),
+        ("genatt", "positive_perturbation", {}, r"needs the true classes; give labels, .*target=predicted"),
         (torch.rand(2, 3, 3), "max_sensitivity", {}, "needs the method and not only maps"),
         ("genatt", "insertoin", {}, "did you mean insertion"),
         ("genatt", [], {}, "no metric was given"),

@@ -76,7 +76,7 @@ class Small(nn.Module):
     [
         ("timm/vit_tiny_patch16_244", r"timm has no model called 'vit_tiny_patch16_244'; did you mean vit_tiny_patch"),
         ("vit_tiny_patch16_244", r"timm has no model called .* did you mean vit_tiny_patch16_224 or"),
-        ("zzzz", r"timm has no model called 'zzzz'; see timm.list_models"),
+        ("zzzz", r"timm has no model called 'zzzz'; timm has no name like it"),
         ("", r"timm has no model called ''"),
         ("vit_tiny_patch16_224.nonsense", r"timm has no weights called 'vit_tiny_patch16_224.nonsense'; see"),
         ("torchvision/resnet5o", r"torchvision has no classifier called 'resnet5o'; did you mean resnet50 or"),

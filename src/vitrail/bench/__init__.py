@@ -6,6 +6,7 @@ from vitrail.bench.engines import Local, Ray
 from vitrail.bench.filter import Filter
 from vitrail.bench.load import from_dict, protocol, protocols, to_dict
 from vitrail.bench.perform import narrowed, perform
+from vitrail.bench.places import placed
 from vitrail.bench.protocol import Column, Part, Protocol, Sweep
 from vitrail.bench.recommendation import FLOOR, Candidate, Recommendation
 from vitrail.bench.run import Bench, Engine, Plan, errors, run, scores
@@ -34,6 +35,7 @@ __all__ = [
     "from_dict",
     "narrowed",
     "perform",
+    "placed",
     "protocol",
     "protocols",
     "recommend",

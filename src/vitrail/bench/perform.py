@@ -3,8 +3,10 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from vitrail.bench.load import from_dict, to_dict
+from vitrail.bench.places import placed, require
 from vitrail.bench.protocol import COMMAND, PROTOCOL, Column, Part, Protocol
 from vitrail.bench.run import Engine, run
 from vitrail.bench.store import Store
@@ -35,20 +37,25 @@ def perform(
         progress: Show progress bars.
         command: How it was asked for, for the report.
     """
+    protocol = placed(protocol)
+    require(protocol)
     store = out if isinstance(out, Store) else Store(out)
+    store.check_writable()
     before, known = store.noted(PROTOCOL), recorded(store)
     wanted = protocol.parts
+    for part in wanted:
+        part.plan()  # what no plan allows is told before anything is written
     if known is not None:
         if known.name != protocol.name:
             raise InputError(
                 f"{store.place} holds a run of {known.name}, not of {protocol.name}; choose another folder"
             )
         protocol = joined(known, protocol)
-    store.note(PROTOCOL, json.dumps(to_dict(protocol), indent=1, ensure_ascii=False))
+    begun = partial(store.note, PROTOCOL, json.dumps(to_dict(protocol), indent=1, ensure_ascii=False))
     try:
         for part in wanted:
             now = replace(protocol.part(part.name), methods=part.methods, ours=part.ours)
-            run(now.plan(), store.within(part.name), device=device, engine=engine, progress=progress)
+            run(now.plan(), store.within(part.name), device=device, engine=engine, progress=progress, begun=begun)
     except InputError:
         if before is not None:
             store.note(PROTOCOL, before)  # what was refused is not what the folder holds

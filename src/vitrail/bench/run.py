@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ from vitrail.bench.filter import Filter
 from vitrail.bench.opened import Chunk, Explains
 from vitrail.bench.store import Store
 from vitrail.bench.work import Unit, explained, judged, units
-from vitrail.errors import InputError
+from vitrail.errors import InputError, option
 from vitrail.explanation import versions
 from vitrail.method import parse as parse_method
 from vitrail.metric import Metric, Pool, Score, Scores, expand, parse, score
@@ -66,6 +66,9 @@ class Plan:
     size: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
+        for name, count in (("limit", self.limit), ("chunk", self.chunk)):
+            if count is not None and count < 1:
+                raise InputError(f"{option(name)} must be 1 or more, but {count} was given")
         specs = [parse_method(spec).spec for spec in self.methods]
         if not specs or len(set(specs)) < len(specs):
             raise InputError(f"a plan needs methods that differ, but {', '.join(self.methods) or 'none'} was given")
@@ -289,6 +292,7 @@ def run(
     device: str | Sequence[str] | None = None,
     engine: Engine | None = None,
     progress: bool = False,
+    begun: Callable[[], object] = lambda: None,
 ) -> Scores:
     """Run a plan, or what is left of it.
 
@@ -298,6 +302,7 @@ def run(
         device: Where the model lives; several work side by side.
         engine: What does the work; this process by default.
         progress: Show a progress bar.
+        begun: Called once the run is known to be possible, before any work.
 
     Example:
         >>> plan = Plan("demo", "scenes:4", ("genatt", "random"), ("deletion(step=5184)",), chunk=2)
@@ -312,6 +317,7 @@ def run(
     bench = Bench(plan, engine.device)
     store.begin(bench.facts())
     _pin(plan, store)
+    begun()
     _finish(engine, bench, store, bench.gates(), progress)
     bench.choose(store)
     _finish(engine, bench, store, bench.units(), progress)

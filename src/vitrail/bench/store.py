@@ -10,13 +10,16 @@ import json
 import posixpath
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+from fsspec.implementations.local import LocalFileSystem
 
 from vitrail.errors import InputError
+from vitrail.explanation import check_writable
 
 MANIFEST, PARTS, ENDING = "manifest.json", "parts", ".parquet"
 
@@ -45,6 +48,11 @@ class Store:
 
     def __reduce__(self) -> tuple[type["Store"], tuple[str]]:
         return Store, (self.place,)  # workers on other machines open it themselves
+
+    def check_writable(self) -> None:
+        """Say early that nothing can be written to a folder of this machine; makes nothing."""
+        if isinstance(self._files, LocalFileSystem):
+            check_writable(Path(self._root))
 
     # ---------------------------------------------------------------------------------------------------- manifest
 

@@ -18,8 +18,10 @@ from vitrail.cli.metrics import Metrics
 from vitrail.cli.protocols import Protocols
 from vitrail.cli.recommend import Recommend
 from vitrail.cli.report import Report
+from vitrail.cli.scenes import Scenes
 from vitrail.cli.train import Train
-from vitrail.errors import InputError
+from vitrail.cli.words import flags_of
+from vitrail.errors import InputError, speaking
 
 __all__ = ["main"]
 
@@ -33,13 +35,14 @@ Verb = (
     | Annotated[Metrics, tyro.conf.subcommand("metrics")]
     | Annotated[Protocols, tyro.conf.subcommand("protocols")]
     | Annotated[Report, tyro.conf.subcommand("report")]
+    | Annotated[Scenes, tyro.conf.subcommand("scenes")]
     | Annotated[Demo, tyro.conf.subcommand("demo")]
 )
 
 TRIM_ABOVE, MOST_MAPPED = -1, -4
 """Two settings of glibc's mallopt: how much free memory it keeps, and how many blocks it maps one by one."""
 
-LISTS = ("--method", "--metric", "--target", "--methods", "--metrics", "--classes", "--images")
+LISTS = ("--method", "--metric", "--target", "--methods", "--metrics", "--classes", "--images", "--data", "--part")
 """Flags that may be repeated: ``--method ig --method rollout`` means ``--method ig rollout``."""
 
 SWITCHES = ("--quiet", "--compiled")
@@ -58,7 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     keep_freed_memory()
     try:
-        verb.run()
+        with speaking(flags_of(verb)):
+            verb.run()
     except InputError as error:
         print(f"vitrail: {error}", file=sys.stderr)
         return 2

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 class Bench:
     """Run a protocol: every method of a table on every picture, judged by every metric.
 
-    Started again it goes on where it stopped. Example: vitrail bench mda/table5 --limit 100 --out table5
+    Started again it goes on where it stopped. On real pictures: --data imagenet:FOLDER, without --model.
+
+    Example: vitrail bench mda/table5 --model demo --methods Bi-Attn random --metrics Del --limit 2 --out table5
     """
 
     protocol: Annotated[str, tyro.conf.Positional]
@@ -30,8 +32,9 @@ class Bench:
     """Another model than the paper's."""
     checkpoint: Path | None = None
     """A file with the model's weights; otherwise the published ones are fetched."""
-    data: str | None = None
-    """Other pictures, such as imagenet:/data/imagenet or folder:photos; see docs/data.md."""
+    data: tuple[str, ...] = ()
+    """Where the pictures are, such as imagenet:/data/imagenet, one set of each kind that the protocol asks for; or
+    other pictures, such as folder:photos. The demo models are shown drawn scenes by default. See docs/data.md."""
     methods: tuple[str, ...] = ()
     """Only these methods: the paper's names, or any specs."""
     metrics: tuple[str, ...] = ()
@@ -62,9 +65,9 @@ class Bench:
 
     def run(self) -> None:
         """Measure, and print the report."""
-        from vitrail.bench import narrowed, perform, protocol, report
+        from vitrail.bench import narrowed, perform, placed, protocol, report
 
-        whole = self._changed(protocol(self.protocol, explainer=self.explainer))
+        whole = placed(self._changed(protocol(self.protocol, explainer=self.explainer)), self.data)
         wanted = narrowed(whole, self.part, self.methods, self.metrics)
         out = self.out or f"runs/{wanted.name.replace('/', '-')}"
         command = shlex.join(["vitrail", *sys.argv[1:]])
@@ -84,7 +87,6 @@ class Bench:
         changes: dict[str, Any] = {
             "model": self.model,
             "checkpoint": None if self.checkpoint is None else str(self.checkpoint),
-            "data": self.data,
             "limit": self.limit,
             "chunk": self.chunk,
             "precision": self.precision,

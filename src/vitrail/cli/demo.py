@@ -11,7 +11,10 @@ METHODS = ("gradcam", "ig(steps=24)", "rollout", "genatt", "decompx", "aha")
 
 @dataclass(frozen=True)
 class Demo:
-    """Explain the sample scenes with the embedded model, and draw a comparison sheet."""
+    """Explain the sample scenes with the embedded model, and draw a comparison sheet.
+
+    Example: vitrail demo --out vitrail-demo
+    """
 
     out: Path = Path("vitrail-demo")
     """Where to write the sheet."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Explain(Looking):
     """Explain why a model labels pictures as it does.
 
-    Example: vitrail explain cat.jpg --model timm/vit_base_patch16_224 --method decompx gradcam --out out
+    Example: vitrail scenes --count 2 && vitrail explain scenes/pictures --method decompx gradcam --out out
     """
 
     method: tuple[str, ...] = ("auto",)

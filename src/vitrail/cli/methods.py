@@ -12,7 +12,10 @@ from vitrail.errors import InputError
 
 @dataclass(frozen=True)
 class Methods:
-    """List the methods: family, paper, what they need from a model, what they cost."""
+    """List the methods: family, paper, what they need from a model, what they cost.
+
+    Example: vitrail methods "*cam*"
+    """
 
     pattern: Annotated[str, tyro.conf.Positional] = "*"
     """Show only ids that match, for example "*cam*"."""

@@ -12,7 +12,10 @@ from vitrail.errors import InputError
 
 @dataclass(frozen=True)
 class Metrics:
-    """List the metrics: family, which way is better, what must be given, which papers' presets have them."""
+    """List the metrics: family, which way is better, what must be given, which papers' presets have them.
+
+    Example: vitrail metrics "*aopc"
+    """
 
     pattern: Annotated[str, tyro.conf.Positional] = "*"
     """Show only ids that match, for example "*aopc"."""

@@ -12,7 +12,10 @@ from vitrail.errors import InputError
 
 @dataclass(frozen=True)
 class Protocols:
-    """List the protocols: the papers' tables and figures, with their models, methods and columns."""
+    """List the protocols: the papers' tables and figures, with their models, methods and columns.
+
+    Example: vitrail protocols "mda/*"
+    """
 
     pattern: Annotated[str, tyro.conf.Positional] = "*"
     """Show only names that match, for example "mda/*"."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Recommend:
     """Say which method to use for a model: a short benchmark on your own pictures, and how sure it is.
 
-    Example: vitrail recommend --model timm/vit_base_patch16_224 --images photos
+    Example: vitrail scenes --count 2 && vitrail recommend --model demo --images scenes/pictures --methods ixg decompx
     """
 
     model: str

@@ -13,7 +13,7 @@ from vitrail.cli.options import Quiet, say
 class Report:
     """Report a run of a protocol: print it, or write it to files.
 
-    Example: vitrail report runs/mda-table5 --out report
+    Example: vitrail bench scenes --part object --methods ixg --metrics mIoU --limit 2 && vitrail report runs/scenes
     """
 
     folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]

@@ -12,7 +12,9 @@ from vitrail.cli.options import Device, Quiet, say, watched
 class Train:
     """Train an explainer that answers in one pass (AHA).
 
-    Started again it goes on where it stopped. Example: vitrail train --model vit_tiny_patch16_224 --data folder:photos
+    Started again it goes on where it stopped. It needs pip install 'vitrail[train]'.
+
+    Example: vitrail train --model demo --data scenes:64 --batch 8 --steps 8 --report short --out my-explainer
     """
 
     model: str = "demo"

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import torch
 from torch import Tensor
 
-from vitrail.errors import InputError
+from vitrail.errors import InputError, option
 from vitrail.model import FROZEN, TRUE, Need, Rule, Target, TargetLike, View, full, in_parts, resolve
 from vitrail.spec import Configured, parameters
 
@@ -295,7 +295,7 @@ class Method(Configured, ABC):
         if not _finite(maps):
             raise InputError(
                 f"{self.spec} gave values that are not finite on {view.name}; "
-                "check the model's weights, or use precision='fp32'"
+                f"check the model's weights, or use {option('precision', 'fp32')}"
             )
 
 

@@ -113,8 +113,8 @@ def competitors(
     elif classes == "present":
         if present is None:
             raise InputError(
-                "var(classes=present) must be told which other classes the pictures show; give "
-                "target=vitrail.model.Target(classes, rivals=...), or take a dataset that knows them"
+                "var(classes=present) must be told which other classes the pictures show; give a target with rivals "
+                "(vitrail.model.Target), or measure with vitrail bench on a dataset that knows them"
             )
         wanted = [[c for c in row if c >= 0] for row in present.tolist()]
     else:

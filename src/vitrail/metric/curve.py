@@ -101,7 +101,9 @@ class Curve:
         from vitrail import show
 
         if at and (self.pictures is None or restore is None):
-            raise InputError("pictures along a curve need restore=, and a curve fresh from its case, not a stored one")
+            raise InputError(
+                "pictures along a curve need a way to restore them, and a curve fresh from its case, not a stored one"
+            )
         seen = []
         for share in at:
             k = int((self.fractions - share).abs().argmin())
@@ -308,7 +310,9 @@ def hits(case: Case, answers: Answers, target: Whose) -> Tensor:
     """(B, K): 1 where the model gives the class, 0 where it does not."""
     classes = case.classes(target).classes
     if classes is None:
-        raise InputError("accuracy needs a class, but a function of the logits was explained; use target=label")
+        raise InputError(
+            "accuracy needs a class, but a function of the logits was explained; use a metric with (target=label)"
+        )
     return (answers.winner == classes[:, None]).double()
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vitrail.errors import InputError
+from vitrail.errors import InputError, option
 from vitrail.explanation import Explanation, versions
 from vitrail.front import called, chosen, explain
 from vitrail.method import Method, parse
@@ -92,13 +92,16 @@ def evaluate(
         raise InputError("two explanations have the same name; name them in a dict")
     for subject in subjects:
         if subject.explanation is not None and subject.explanation.classes is None and aim is None:
-            raise InputError(f"{subject.name} explains a function of the logits; give it as target= again")
+            raise InputError(
+                f"{subject.name} explains a function of the logits; give it again as the {option('target')}"
+            )
     check_truth(masks, boxes, len(sources))
     truth = None if labels is None else resolve(view, labels, len(sources))[1]
     _check_needs(asked.metrics, subjects, regions, truth is not None)
     asked = replace(asked, metrics=tuple(_with_company(asked.metrics, subjects)))
     with view.using(precision, compiled or None):
-        return _evaluate(view, sources, subjects, asked, (aim, whose), truth, (masks, boxes), batch or BATCH, progress)
+        size = BATCH if batch is None else batch
+        return _evaluate(view, sources, subjects, asked, (aim, whose), truth, (masks, boxes), size, progress)
 
 
 def _is(target: Any, word: str) -> bool:
@@ -179,9 +182,13 @@ def _check_needs(wanted: Sequence[Metric], subjects: list[_Subject], masks: bool
     for metric in wanted:
         lacking = lacks(metric, masks=masks, labels=labels)
         if "masks" in lacking:
-            raise InputError(f"{metric.spec} needs to know where the objects are; give masks= or boxes=")
+            raise InputError(
+                f"{metric.spec} needs to know where the objects are; give {option('masks')} or {option('boxes')}"
+            )
         if "labels" in lacking:
-            raise InputError(f"{metric.spec} needs the true classes; give labels=, or use target=predicted in its spec")
+            raise InputError(
+                f"{metric.spec} needs the true classes; give {option('labels')}, or use {metric.id}(target=predicted)"
+            )
         nameless = [subject.name for subject in subjects if subject.method is None]
         if "method" in metric.needs and nameless:
             raise InputError(
@@ -203,7 +210,7 @@ def _evaluate(
     from tqdm.auto import tqdm
 
     if size < 1:
-        raise InputError(f"batch must be 1 or more, but {size} was given")
+        raise InputError(f"{option('batch')} must be 1 or more, but {size} was given")
     start, forwards = time.perf_counter(), view.meter.forwards
     (aim, whose), metrics = aimed, asked.metrics
     empty: dict[str, int] = dict.fromkeys((subject.name for subject in subjects), 0)

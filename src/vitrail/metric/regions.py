@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vitrail.errors import InputError
+from vitrail.errors import InputError, option
 from vitrail.metric import localisation
 from vitrail.metric.base import Metric, register, skip
 from vitrail.metric.case import Case, Enlarge, Sign
@@ -16,7 +16,7 @@ from vitrail.metric.case import Case, Enlarge, Sign
 def object_and_rest(case: Case) -> tuple[Tensor, Tensor]:
     """(B, H, W) booleans: the object, and what counts as not the object."""
     if case.masks is None:
-        raise InputError("masks or boxes of the objects are needed; give them as masks= or boxes=")
+        raise InputError(f"where the objects are must be known; give {option('masks')} or {option('boxes')}")
     return case.masks == 1, case.masks == 0
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from vitrail.errors import InputError
+from vitrail.errors import InputError, option
 from vitrail.model import anatomy
 from vitrail.model.anatomy import Layout, Readout, Visit
 from vitrail.model.tap import Tap
@@ -35,7 +35,7 @@ def look(view: "View") -> Seen:
     except (AssertionError, RuntimeError, ValueError, TypeError) as error:
         raise InputError(
             f"{view.name} could not be run on a (1, 3, {view.size[0]}, {view.size[1]}) input ({_one_line(error)}); "
-            "if it wants another size, pass size=(height, width)"
+            f"if it wants another height and width, give the {option('size')}"
         ) from error
     if not isinstance(answer, Tensor) or answer.ndim != 2:
         shape = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__

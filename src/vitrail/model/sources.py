@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from vitrail.errors import InputError
+from vitrail.errors import InputError, option
 from vitrail.model.checkpoint import load_weights, read_checkpoint
 from vitrail.model.inputs import Preprocess
 from vitrail.model.view import View
@@ -124,7 +124,7 @@ def _timm(name: str, fetch: bool, weights: dict[str, Tensor] | None, size: tuple
     plain = name.partition(".")[0]
     if not name.startswith("hf-hub:") and not timm.is_model(plain):
         near = difflib.get_close_matches(plain, timm.list_models(), n=2, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else "see timm.list_models()"
+        hint = f"did you mean {' or '.join(near)}?" if near else "timm has no name like it"
         raise InputError(f"timm has no model called {name!r}; {hint}")
     try:
         config = timm.get_pretrained_cfg(name)
@@ -235,7 +235,7 @@ def _open_clip(name: str, fetch: bool, classes: Sequence[str] | None) -> _Found:
     if not classes:
         raise InputError(
             f"open_clip/{name} chooses between texts: say which, for example "
-            "classes=['a photo of a cat', 'a photo of a dog'] (--classes on the command line)"
+            + option("classes", ["a photo of a cat", "a photo of a dog"])
         )
     tags = open_clip.list_pretrained_tags_by_model(architecture)
     tag = tag or ("openai" if "openai" in tags else tags[0] if tags else "")
@@ -380,7 +380,7 @@ def _fetched(name: str, fetch: bool) -> Callable[[Callable[[], Any]], Any]:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
             raise InputError(
                 f"the weights of {name} could not be fetched ({reason}); without a network, pass them as a file: "
-                "checkpoint='weights.safetensors' (--checkpoint on the command line)"
+                + option("checkpoint", "weights.safetensors")
             ) from error
 
     return run

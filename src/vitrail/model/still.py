@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from vitrail.errors import InputError
+from vitrail.errors import InputError, option
 from vitrail.model.trace import Precision
 
 Kept = TypeVar("Kept")
@@ -96,7 +96,9 @@ class Still:
     ) -> Iterator[None]:
         """Keep the view to oneself for a while, at another precision, blocks compiled or not, fused or not."""
         if precision not in (None, *get_args(Precision)):
-            raise InputError(f"precision must be one of {', '.join(get_args(Precision))}, but {precision!r} was given")
+            raise InputError(
+                f"{option('precision')} must be one of {', '.join(get_args(Precision))}, but {precision!r} was given"
+            )
         with self._lock:
             before = self.precision, self.compiled, self.fused
             self.precision = precision or self.precision

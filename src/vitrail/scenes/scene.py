@@ -292,7 +292,7 @@ def make(
     if not key or min(key) < 0:
         raise InputError(f"A seed is a non-negative integer or several, but {seed} was given. Give for example 0.")
     if size < 48:
-        raise InputError(f"A scene is at least 48 pixels wide, but size={size} was given. Give for example {SIZE}.")
+        raise InputError(f"A scene is at least 48 pixels wide, but {size} was given. Give for example {SIZE}.")
     image, drawn = _compose(key, _checked_labels(key, objects, classes), size)
     circle = None
     if shortcut:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from vitrail.errors import InputError
+from vitrail.errors import InputError, option
 
 Mask: TypeAlias = NDArray[np.int8]
 Box: TypeAlias = tuple[float, float, float, float]
@@ -148,7 +148,7 @@ class Dataset(Sequence[Item]):
         if count is None or count >= len(self):
             return self
         if count < 1:
-            raise InputError(f"limit must be 1 or more, but {count} was given; leave it out to take all")
+            raise InputError(f"{option('limit')} must be 1 or more, but {count} was given; leave it out to take all")
         chosen = np.linspace(0, len(self) - 1, count).round().astype(int)
         return replace(self, items=tuple(self.items[i] for i in chosen))
 

@@ -16,7 +16,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from vitrail.bench.engines.share import Entry, chunks
 from vitrail.bench.run import Bench, Plan
 from vitrail.bench.store import Store
-from vitrail.errors import InputError
+from vitrail.errors import InputError, option
 
 LOSSES = 3
 """How often a chunk is begun again after its worker was lost; then the chunk is to blame, not the machines."""
@@ -51,11 +51,11 @@ class Ray:
         self, address: str | None = None, gpus: float | None = None, cpus: float = 1, workers: int | None = None
     ) -> None:
         if gpus is not None and (gpus < 0 or (gpus > 1 and gpus != int(gpus))):
-            raise InputError(f"gpus must be a fraction or a whole number, 0 or more, but {gpus:g} was given")
+            raise InputError(f"{option('gpus')} must be a fraction or a whole number from 0, but {gpus:g} was given")
         if cpus <= 0 or (cpus > 1 and cpus != int(cpus)):
-            raise InputError(f"cpus must be a fraction or a whole number above 0, but {cpus:g} was given")
+            raise InputError(f"{option('cpus')} must be a fraction or a whole number above 0, but {cpus:g} was given")
         if workers is not None and workers < 1:
-            raise InputError(f"workers must be 1 or more, but {workers} was given; leave it out to use all there is")
+            raise InputError(f"{option('workers')} must be 1 or more, but {workers} was given; leave it out to use all")
         self.device: str | None = "cpu"  # who leads only hands out work
         self._address, self._gpus, self._cpus, self._workers = address, gpus, cpus, workers
 
@@ -87,7 +87,7 @@ class Ray:
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise InputError(
                 f"the Ray cluster {address} cannot be reached ({str(error).splitlines()[0]}); start one with "
-                "`ray start --head`, or leave the address out to use this machine alone"
+                f"`ray start --head`, or leave {option('address')} out to use this machine alone"
             ) from error
         return True
 

@@ -95,9 +95,9 @@ class Explainer(
                 f"but {channels} and {embedding} were given"
             )
         if evidence and encoder != SELF:
-            raise InputError(f"evidence is the target's own, but evidence=True was given with the encoder {encoder}")
+            raise InputError(f"evidence is the target's own, but it was asked for with the encoder {encoder}")
         if not widths and not image_branch:
-            raise InputError(f"{target} shows no feature maps; leave image_branch=True, or give another encoder")
+            raise InputError(f"{target} shows no feature maps; keep the image branch, or give another encoder")
         self.config: dict[str, Any] = {
             "target": target,
             "fingerprint": fingerprint,
@@ -236,7 +236,7 @@ class Explainer(
         if trained != given and not other_model:
             raise InputError(
                 f"this explainer was trained for {self.config['target']} with the weights {trained[:12]}, but "
-                f"{view.name} with the weights {given[:12]} was given; train one for it, or allow other_model=True"
+                f"{view.name} with the weights {given[:12]} was given; train one for it, or give aha(other_model=True)"
             )
         if view.num_classes != self.config["classes"]:
             raise InputError(

@@ -219,7 +219,7 @@ def at_once(device: torch.device) -> int:
 def _curves(ask: Ask, images: Tensor, references: Tensor, masks: Tensor, grid: Grid, at_once: int | None) -> Tensor:
     """(B, S, K) masks of the best regions -> (B, 2, S) the answers with these hidden, and with all others hidden."""
     if at_once is not None and at_once < 1:
-        raise InputError(f"AHA needs at_once to be 1 or more, but at_once={at_once} was given")
+        raise InputError(f"AHA needs at_once to be 1 or more, but {at_once} was given")
     hidden = torch.cat([masks, 1 - masks], 1).to(images.dtype)
     which = torch.arange(len(images), device=images.device).repeat_interleave(hidden.shape[1])
     parts = zip(*(one.split(at_once or len(which)) for one in (hidden.flatten(0, 1), which)))

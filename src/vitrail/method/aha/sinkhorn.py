@@ -134,7 +134,7 @@ def sinkhorn(
     if iterations < 1:
         raise InputError(f"Sinkhorn needs iterations to be 1 or more, but iterations={iterations} was given")
     if not 0 < relax < 2:
-        raise InputError(f"Sinkhorn needs relax between 0 and 2, but relax={relax} was given")
+        raise InputError(f"Sinkhorn needs relax between 0 and 2, but {relax} was given")
     with _full_precision(logits.device):
         found: Tensor = _Sinkhorn.apply(_at_least_single(logits), iterations, tolerance, relax)
     return found
