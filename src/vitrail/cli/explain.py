@@ -190,7 +190,7 @@ def _report(explanations: Sequence["Explanation"]) -> None:
     first = explanations[0]
     table = Table("image", "predicted", "probability", "explained", "probability", title=first.model)
     for i, name in enumerate(first.images[:SHEET_ROWS]):
-        predicted = first.predictions(i, 1) or [("one answer", None)]
+        predicted: list[tuple[str, float | None]] = [*first.predictions(i, 1)] or [("one answer", None)]
         chances = [one.probability(i) for one in explanations]
         table.add_row(
             name,

@@ -23,7 +23,7 @@ class Widening(TorchFunctionMode):
             return args[0].to(out.device) if out.is_floating_point() and not _is_wide(out) else out
         if _any_wide(args) or _any_wide(tuple(kwargs.values())):
             args, kwargs = _widened(args), {key: _widened(value) for key, value in kwargs.items()}
-        return super().__torch_function__(func, types, args, kwargs)
+        return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
 
 
 class Plain(TorchFunctionMode):
