@@ -17,7 +17,7 @@ from vitrail.model import Target, View, class_index, full
     "var",
     family="composition",
     paper="Now you see Me! (VAR), under review",
-    cost="1 x the base's forward, K x its backward",
+    cost="K x the base; bases of gradients share their forward passes",
     needs=(),
 )
 @dataclass(frozen=True)
