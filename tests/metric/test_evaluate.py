@@ -281,6 +281,7 @@ def test_a_preset_says_which_class_is_explained(pictures: list[Any], labels: lis
         vitrail.evaluate("demo", pictures, "ixg", "one")
     with pytest.raises(InputError, match="one explains the true class and other explains the predicted class"):
         vitrail.evaluate("demo", pictures, "ixg", ["one", "other"], labels=wrong)
+    assert wanted(["one", "other"], masks=True, labels=True, settled=True).presets == ("one", "other")
 
 
 @pytest.mark.usefixtures("preset")
