@@ -158,6 +158,23 @@ def test_magnitudes_that_follow_the_answers_pay_no_penalty() -> None:
     torch.testing.assert_close(aligned.aligned().area(), aligned.monotone().area())
 
 
+@pytest.mark.parametrize("rising", [True, False])
+def test_mas_as_the_formula_and_as_the_code_has_it(rising: bool) -> None:
+    """The formula adds the penalty to a deletion and takes it off an insertion; the code then clips and stretches."""
+    fractions = torch.linspace(0, 1, 6, dtype=torch.float64)
+    responses = torch.tensor([[0.1, 0.2, 0.7, 0.6, 0.8, 0.9]], dtype=torch.float64)
+    density = torch.tensor([[0, 0.9, 0.95, 0.97, 0.99, 1]], dtype=torch.float64)
+    found = Curve(fractions, responses if rising else responses.flip(1), density if rising else 1 - density, rising)
+    steady = np.array([0, 0.125, 0.75, 0.75, 0.875, 1]) if rising else np.array([1, 0.875, 0.625, 0.625, 0.125, 0])
+    worse = np.abs(steady - found.density[0].numpy())
+    by_hand = steady - worse if rising else steady + worse
+    np.testing.assert_allclose(found.aligned("paper").responses[0], by_hand, atol=1e-12)
+    clipped = by_hand.clip(0, 1)
+    stretched = (clipped - clipped.min()) / (clipped.max() - clipped.min())
+    np.testing.assert_allclose(found.aligned().responses[0], stretched, atol=1e-12)
+    assert abs(float(found.aligned("paper").area()) - float(found.aligned().area())) > 0.01
+
+
 @pytest.mark.parametrize("lowest", [False, True])
 def test_perturbation_paints_tenths_black(case: Case, lowest: bool) -> None:
     """Chefer's test, done by hand for one image."""

@@ -276,6 +276,7 @@ def preset(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("preset")
 def test_a_preset_says_which_class_is_explained(pictures: list[Any], labels: list[int]) -> None:
+    pictures, labels = pictures[:2], labels[:2]
     wrong = [(label + 1) % 14 for label in labels]
     by_hand = vitrail.evaluate("demo", pictures, "ixg", CURVES[1], target=wrong)
     found = vitrail.evaluate("demo", pictures, "ixg", "one", labels=wrong)
@@ -289,6 +290,7 @@ def test_a_preset_says_which_class_is_explained(pictures: list[Any], labels: lis
         vitrail.evaluate("demo", pictures, "ixg", "one")
     with pytest.raises(InputError, match="one explains the true class and other explains the predicted class"):
         vitrail.evaluate("demo", pictures, "ixg", ["one", "other"], labels=wrong)
+    assert wanted(["one", "other"], masks=True, labels=True, settled=True).presets == ("one", "other")
 
 
 @pytest.mark.usefixtures("preset")
@@ -311,8 +313,10 @@ def test_the_presets_of_the_papers_without_masks() -> None:
     ]
     for name, preset in PRESETS.items():
         for masks, labels in ((False, False), (False, True), (True, True)):
-            if name != "var" or masks:
+            if name != "chefer" or labels:
                 assert wanted(name, masks=masks, labels=labels).explains == preset.explains
+    with pytest.raises(InputError, match="nothing of chefer can be measured: no true classes were given"):
+        wanted("chefer", masks=False, labels=False)
 
 
 # ---------------------------------------------------------------------------------------------------- empty maps
@@ -320,20 +324,21 @@ def test_the_presets_of_the_papers_without_masks() -> None:
 
 def test_empty_maps_are_told_and_not_ranked(pictures: list[Any]) -> None:
     """Insertion of a map without evidence goes row by row, and may be the best by chance."""
-    given = {"ixg": "ixg", "nothing": Constant(0.0), "level": torch.ones(5, 3, 3), "random": "random"}
-    scores = vitrail.evaluate("demo", pictures, given, [*CURVES, "complexity", "average_drop"])
-    assert dict(scores.empty) == {"nothing": 5, "level": 5}
+    pictures = pictures[:3]
+    given = {"ixg": "ixg", "nothing": Constant(0.0), "level": torch.ones(3, 3, 3), "random": "random"}
+    scores = vitrail.evaluate("demo", pictures, given, [CURVES[1], "complexity"])
+    assert dict(scores.empty) == {"nothing": 3, "level": 3}
     table = scores.table()
-    assert "nothing: no evidence on 5 of 5 pictures, so it is not ranked" in table
+    assert "nothing: no evidence on 3 of 3 pictures, so it is not ranked" in table
     for line in table.splitlines():
         assert "**" not in line or line.startswith(("| ixg", "| random"))
-    ranks = scores.ranking("average_drop").ranks
+    ranks = scores.ranking("complexity").ranks
     assert np.isnan(ranks).tolist() == [False, True, True, False]
     assert sorted(ranks[[0, 3]]) == [1, 2]
-    some = torch.rand(5, 3, 3)
+    some = torch.rand(3, 3, 3)
     some[1] = 0
     few = vitrail.evaluate("demo", pictures, {"some": some, "ixg": "ixg"}, CURVES[1])
-    assert "some: no evidence on 1 of 5 pictures" in few.table()
+    assert "some: no evidence on 1 of 3 pictures" in few.table()
     assert "not ranked" not in few.table()
     assert few.ranks("some")
 

@@ -62,7 +62,7 @@ class Evaluate(Looking):
     def _wanted(self, masks: bool, labels: bool) -> "Wanted":
         from vitrail.metric.presets import wanted
 
-        return wanted(self.metric, masks=masks, labels=labels)
+        return wanted(self.metric, masks=masks, labels=labels, settled=self.target is not None)
 
     def _check(self, known: dict[str, Any]) -> None:
         """Say which option is missing before a model is loaded."""

@@ -75,7 +75,7 @@ def evaluate(
     """
     view = load(model)
     regions = masks is not None or boxes is not None
-    asked = wanted(metrics, masks=regions, labels=labels is not None)
+    asked = wanted(metrics, masks=regions, labels=labels is not None, settled=target is not None)
     sources = sources_of(images)
     if target is None and asked.explains == "label":
         if labels is None:
@@ -98,7 +98,7 @@ def evaluate(
     check_truth(masks, boxes, len(sources))
     truth = None if labels is None else resolve(view, labels, len(sources))[1]
     _check_needs(asked.metrics, subjects, regions, truth is not None)
-    asked = replace(asked, metrics=tuple(_with_company(asked.metrics, subjects)))
+    asked = replace(asked, metrics=tuple(dict.fromkeys(_with_company(asked.metrics, subjects))))
     with view.using(precision, compiled or None):
         size = BATCH if batch is None else batch
         return _evaluate(view, sources, subjects, asked, (aim, whose), truth, (masks, boxes), size, progress)
@@ -109,11 +109,11 @@ def _is(target: Any, word: str) -> bool:
 
 
 def _with_company(metrics: Sequence[Metric], subjects: Sequence["_Subject"]) -> Iterator[Metric]:
-    """Each metric, and behind it what it says little without, where that is not asked for anyway."""
+    """Each metric, and behind it what it says little without."""
     able = all(subject.method is not None for subject in subjects)
     for metric in metrics:
         yield metric
-        yield from (more for more in metric.beside() if able and more not in metrics)
+        yield from (more for more in metric.beside() if able)
 
 
 @dataclass(frozen=True)

@@ -174,13 +174,16 @@ class Wanted:
 LACKING: dict[Needs, str] = {"masks": "no masks or boxes were given", "labels": "no true classes were given"}
 
 
-def wanted(metrics: str | Metric | Sequence[str | Metric], *, masks: bool, labels: bool) -> Wanted:
+def wanted(
+    metrics: str | Metric | Sequence[str | Metric], *, masks: bool, labels: bool, settled: bool = False
+) -> Wanted:
     """What can be measured: all that was asked for by itself, and of presets what there is enough known for.
 
     Args:
         metrics: Specs, metrics and names of presets.
         masks: Whether it is known where the objects are.
         labels: Whether the true classes are known.
+        settled: Whether it is said which class to explain, whatever presets have.
 
     Example:
         >>> found = wanted("skipplus", masks=False, labels=True)
@@ -190,7 +193,7 @@ def wanted(metrics: str | Metric | Sequence[str | Metric], *, masks: bool, label
     given = [metrics] if isinstance(metrics, str | Metric) else list(metrics)
     named = [entry for entry in given if isinstance(entry, str) and entry in PRESETS]
     kinds = {PRESETS[name].explains: name for name in named}
-    if len(kinds) > 1:
+    if len(kinds) > 1 and not settled:
         each = " and ".join(f"{name} explains the {_WORDS[whose]} class" for whose, name in kinds.items())
         raise InputError(f"{each}: say which target to explain, or evaluate one preset at a time")
     kept, dropped = [], []

@@ -91,7 +91,7 @@ def _filled(plain: Section, part: Part, store: Store) -> Section:
     left_out, failed = _reasons(store, plan.methods)
     found = scores(plan, store)
     columns = [{method: measured(found, method, column) for method in plan.methods} for column in part.columns]
-    unranked = {method for method, one in maps.items() if not ranked(one.empty, one.made)}
+    unranked = {method for method, one in maps.items() if not ranked(one.empty, one.explained)}
     compared = [cells(one, column.higher_is_better, unranked) for one, column in zip(columns, part.columns)]
     rows = [
         replace(
@@ -101,7 +101,7 @@ def _filled(plain: Section, part: Part, store: Store) -> Section:
             forwards=costs[row.spec][1],
             failed=failed[row.spec],
             empty=maps[row.spec].empty,
-            maps=maps[row.spec].made,
+            maps=maps[row.spec].explained,
             told=maps[row.spec].told,
             done=done[row.spec],
         )
@@ -183,7 +183,7 @@ def _costs(store: Store, parts: Sequence[str]) -> tuple[float, float]:
 class _Maps(NamedTuple):
     """A method's maps: how many, how many of them empty, and what their notes say."""
 
-    made: int
+    explained: int
     empty: int
     told: dict[str, int]
 
