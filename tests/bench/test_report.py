@@ -254,6 +254,7 @@ def test_left_out_by_the_filter_and_by_errors(tmp_path: Path) -> None:
             [f"scene {first + i}" for i in range(count)],
             {INS: [None if bad else value for bad, value in zip(failed, NUMBERS["tis"][INS][first:])]},
             error=["tis failed: too bright" if bad else None for bad in failed],
+            notes=[None if bad else ["the map is empty"] * (i == 2) for i, bad in enumerate(failed)],
         )
     found = gather(replace(PROTOCOL, parts=(part,)), Store(str(tmp_path)))
     (section,) = found.sections
@@ -266,6 +267,8 @@ def test_left_out_by_the_filter_and_by_errors(tmp_path: Path) -> None:
     }
     assert section.rows[0].failed == {"tis failed: too bright": 3}
     assert section.rows[1].failed == {}
+    assert section.rows[0].notes == {"the map is empty": 3}
+    assert section.rows[1].notes == {}
     assert section.rows[0].cells[0].images == COUNT - 3
     assert np.isnan(section.rows[0].seconds)
     assert not section.missing
@@ -273,6 +276,7 @@ def test_left_out_by_the_filter_and_by_errors(tmp_path: Path) -> None:
     assert "40 of 45 take part" in said
     assert "Left out by the filter: 5 (2: the model is sure to … only, 0.6 is asked for; 1: " in said
     assert "TIS has no map of 3 (3: tis failed: too bright)" in said
+    assert "TIS, of 3 pictures: the map is empty" in said
     assert "Ins counts 37 to 40 of them, not the same for all methods" in said
     assert "Filter `correct=true, confidence=0.6`" in said
 

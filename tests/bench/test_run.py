@@ -17,7 +17,7 @@ import vitrail
 from bench.tables import same
 from vitrail import InputError, Scores, scenes
 from vitrail.bench import Plan, Store, dataset, run
-from vitrail.bench.run import CHOSEN, Bench, columns_of, errors, parts_of
+from vitrail.bench.run import CHOSEN, Bench, columns_of, errors, notes, parts_of
 from vitrail.bench.work import map_of
 from vitrail.method import METHODS, Batch, Explainer, Method
 from vitrail.model import View
@@ -152,6 +152,8 @@ def test_what_fails_is_on_record_and_the_rest_goes_on(tmp_path: Path, monkeypatc
     assert set(reasons) == {("fussy", "1.png"), ("fussy", "3.png"), ("random", "3.png")}
     assert reasons["fussy", "1.png"] == "fussy failed: too bright"
     assert "cannot be read" in reasons["random", "3.png"]
+    said = [(record["unit"].split("-")[0], record["note"]) for record in notes(Store(str(tmp_path / "run")))]
+    assert said == [("fussy", "fussy gave the same value everywhere: the map is empty")] * 2
 
 
 def test_what_the_images_lack_is_said_first(tmp_path: Path) -> None:

@@ -408,3 +408,12 @@ def errors(store: Store) -> Iterator[dict[str, str]]:
             for record in store.read(name, ["image", "error"]).to_pylist():
                 if record["error"] is not None:
                     yield {"unit": name, **record}
+
+
+def notes(store: Store) -> Iterator[dict[str, str]]:
+    """What methods said of their maps, a sentence at a time; runs of earlier versions hold none."""
+    for name in store.units():
+        if "notes" in store.names(name):
+            for said in store.read(name, ["notes"])["notes"].to_pylist():
+                for sentence in said or ():
+                    yield {"unit": name, "note": sentence}

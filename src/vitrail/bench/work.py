@@ -130,6 +130,7 @@ SCHEMA = pa.schema(
         ("map", pa.binary()),
         ("seconds", pa.float64()),
         ("forwards", pa.float64()),
+        ("notes", pa.list_(pa.string())),
     ]
 )
 
@@ -154,6 +155,8 @@ def _explain(view: View, chunk: Chunk, rows: Sequence[int], method: Method, reco
         half = (values / scale if scale > 0 else values).half().numpy()
         records[row].update(rows=half.shape[0], columns=half.shape[1], scale=scale, map=half.tobytes())
         records[row].update(seconds=seconds, forwards=forwards)
+    for row, said in zip(rows, found.notes):
+        records[row]["notes"] = list(said)
 
 
 def _case(

@@ -14,7 +14,7 @@ from vitrail.bench.perform import recorded
 from vitrail.bench.protocol import COMMAND, PROTOCOL, Column, Part, Protocol
 from vitrail.bench.report.compare import Measured, agreement, cells, measured, standing
 from vitrail.bench.report.result import Cell, Heading, Result, Row, Section
-from vitrail.bench.run import CHOSEN, FILTER, errors, names_of, parts_of, scores
+from vitrail.bench.run import CHOSEN, FILTER, errors, names_of, notes, parts_of, scores
 from vitrail.bench.store import Store
 from vitrail.bench.work import Unit, slug
 from vitrail.errors import InputError
@@ -86,6 +86,7 @@ def _filled(plain: Section, part: Part, store: Store) -> Section:
         done[method] = sum(set(plan.metrics) <= set(names_of(store, known.get(name, ()))) for name in names)
         costs[method] = _costs(store, [name for name in names if name in known.get(name, ())])
     left_out, failed = _reasons(store, plan.methods)
+    said = _said(store, plan.methods)
     found = scores(plan, store)
     columns = [{method: measured(found, method, column) for method in plan.methods} for column in part.columns]
     compared = [cells(one, column.higher_is_better) for one, column in zip(columns, part.columns)]
@@ -96,6 +97,7 @@ def _filled(plain: Section, part: Part, store: Store) -> Section:
             seconds=costs[row.spec][0],
             forwards=costs[row.spec][1],
             failed=failed[row.spec],
+            notes=said[row.spec],
             done=done[row.spec],
         )
         if row.spec
@@ -185,6 +187,17 @@ def _reasons(store: Store, methods: Sequence[str]) -> tuple[dict[str, int], dict
         elif folder in (slug(FILTER), CHOSEN.rpartition("/")[0]):
             filtered[reason] += 1
     return dict(filtered.most_common()), {method: dict(one.most_common()) for method, one in failed.items()}
+
+
+def _said(store: Store, methods: Sequence[str]) -> dict[str, dict[str, int]]:
+    """What each method said of its maps, and of how many."""
+    folders = {slug(method): method for method in methods}
+    found: dict[str, Counter[str]] = {method: Counter() for method in methods}
+    for record in notes(store):
+        folder = record["unit"].rpartition("/")[0]
+        if folder in folders:
+            found[folders[folder]][record["note"]] += 1
+    return {method: dict(one.most_common()) for method, one in found.items()}
 
 
 def _alike(reason: str, image: str) -> str:

@@ -57,6 +57,7 @@ class Row:
         seconds: Time an image takes, the median; NaN where nothing was explained.
         forwards: Forward passes an image takes, the mean.
         failed: Why it has no map of some pictures, and of how many.
+        notes: What readers of its maps must know, and of how many pictures.
         done: Units of work that are done.
     """
 
@@ -67,6 +68,7 @@ class Row:
     seconds: float = np.nan
     forwards: float = np.nan
     failed: Mapping[str, int] = field(default_factory=dict)
+    notes: Mapping[str, int] = field(default_factory=dict)
     done: int = 0
 
     @property

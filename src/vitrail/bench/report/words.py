@@ -176,6 +176,11 @@ def _pictures(section: Section) -> list[str]:
         for row in section.run
         if row.failed
     ]
+    lines += [
+        f"{_plain(row.label)}, of {count:,} pictures: {_plain(note)}"
+        for row in section.run
+        for note, count in row.notes.items()
+    ]
     lines += _uneven(section)
     if section.missing:
         wanted = section.wanted * len(section.run)
