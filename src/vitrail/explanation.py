@@ -134,8 +134,11 @@ class Explanation:
         return replace(self, maps=method.blend(self.extras), method=method.spec, config=method.config)
 
     def class_name(self, index: int) -> str:
-        """The name of a class of the model."""
-        return f"class {index}" if self.class_names is None else self.class_names[index]
+        """The name of a class of the model, with its number where another class has the same name."""
+        if self.class_names is None:
+            return f"class {index}"
+        name = self.class_names[index]
+        return f"{name} ({index})" if self.class_names.count(name) > 1 else name
 
     def explained(self, i: int) -> str:
         """What was explained about image ``i``, in words."""
