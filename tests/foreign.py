@@ -38,9 +38,15 @@ GAP = "\0"
 def foreign(text: str) -> list[str]:
     """The keywords of Python that a message names, outside of specs such as ``ig(steps=20)``."""
     text = re.sub(rf"[\w{GAP}]?\([^()]*=[^()]*\)", "", text)
+    text = re.sub(r"\bbut ([a-z_]+=[^;]*?) (was|were) given", _strange, text)
     found = []
     for name, value in re.findall(rf"(?<![\w.-])([a-z_]+)=({GAP}|\S)?", text):
-        reported = value == GAP and name in FIELDS  # "but steps=0 was given", of a spec's own parameter
+        reported = value == GAP and name in FIELDS  # "stride=3 is more than", of a spec's own parameter
         if not reported and (name in KEYWORDS or name not in FIELDS):
             found.append(f"{name}=")
     return found
+
+
+def _strange(clause: re.Match[str]) -> str:
+    """What was given, where a spec has no such parameter: ``but steps=0 was given`` repeats the user's own words."""
+    return " ".join(f"{name}=" for name in re.findall(r"([a-z_]+)=", clause.group(1)) if name not in FIELDS)

@@ -101,9 +101,7 @@ class Curve:
         from vitrail import show
 
         if at and (self.pictures is None or restore is None):
-            raise InputError(
-                "pictures along a curve need a way to restore them, and a curve fresh from its case, not a stored one"
-            )
+            raise InputError("pictures along a curve need a fresh curve, not a stored one, and a way to restore them")
         seen = []
         for share in at:
             k = int((self.fractions - share).abs().argmin())

@@ -270,5 +270,5 @@ def test_mistakes_get_a_sentence() -> None:
     silent = torch.no_grad()(asking())
     with pytest.raises(InputError, match="have no gradient"):
         objective.loss(silent, images, references, maps.requires_grad_(), grid, 0.1)
-    with pytest.raises(InputError, match="at_once to be 1 or more, but at_once=0"):
+    with pytest.raises(InputError, match="at_once to be 1 or more, but 0"):
         objective.loss(asking(), images, references, maps, grid, 0.1, at_once=0)
