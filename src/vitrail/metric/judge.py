@@ -1,6 +1,7 @@
 """The front door of judging: `evaluate`."""
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -176,6 +177,7 @@ def _evaluate(
     start, forwards = time.perf_counter(), view.meter.forwards
     measured: dict[tuple[int, int], list[Tensor]] = {}
     curves: dict[tuple[int, int], list[Curve]] = {}
+    told: dict[tuple[int, int], Counter[str]] = {}
     others = None
     if any(metric.uses_others for metric in wanted):
         spread = np.linspace(0, len(sources) - 1, min(OTHERS, len(sources))).round().astype(int)
@@ -198,16 +200,20 @@ def _evaluate(
                     measured.setdefault((i, j), []).append(metric.measure(case).double().cpu())
                     if isinstance(metric, CurveMetric):
                         curves.setdefault((i, j), []).append(metric.curve(case).stored())
+                    sentences = case.told(getattr(metric, "baseline", None))
+                    told.setdefault((i, j), Counter()).update(sentence for sentence in sentences if sentence)
                 case.forget()
                 bar.update(len(images))
     found = []
     for (i, j), parts in measured.items():
         curve = joined(curves[i, j]) if (i, j) in curves else None
-        protocol = {
+        protocol: dict[str, Any] = {
             "metric": wanted[j].config,
             "explained": "given" if aim is not None else "predicted",
             "precision": view.precision,
         }
+        if told[i, j]:
+            protocol["notes"] = [f"{n} of {len(sources)} images: {sentence}" for sentence, n in told[i, j].items()]
         found.append(score(subjects[i].name, wanted[j], torch.cat(parts), protocol, curve))
     return Scores(
         rows=tuple(found),
