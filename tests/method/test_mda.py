@@ -454,3 +454,15 @@ def test_running_out_of_memory_changes_nothing(decided: View, compat: str, monke
     assert max(sizes) > 5 >= min(sizes)
     assert torch.equal(halved.extras["order"], whole.extras["order"])
     torch.testing.assert_close(halved.maps, whole.maps, rtol=1e-3, atol=1e-5)
+
+
+def test_metrics_say_where_no_blur_hides_the_target(inputs: Tensor) -> None:
+    maps = torch.rand(2, 3, 3, generator=torch.Generator().manual_seed(0))
+    for below, notes in ((1e-6, 2), (1.1, 0)):
+        metric = f"insertion(baseline=adaptive_blur(last=31, below={below}), step=5184)"
+        scores = vitrail.evaluate(DEMO, inputs, maps, metric)
+        told = [f"{notes} of 2 images: no blur of up to 31 pixels brings the probability below 1e-06"] if notes else []
+        found = scores.row("insertion").protocol.get("notes", [])
+        assert len(found) == len(told)
+        assert all(one.startswith(words) for one, words in zip(found, told))
+        assert all(words in scores.table() for words in told)
