@@ -29,7 +29,7 @@ FAMILIES = {
     "decomposition": ("decompx", "decompx(bias=absdot)", "attin", "n_res", "globenc", "alti"),
     "perturbation": ("rise(masks=1000)", "occlusion", "pami", "lime", "kernel_shap", "shapley(samples=2)", "hsic"),
     "tis": ("tis", "vit_cx", "atman", "less_is_more"),
-    "mda": ("mda", "mda(gamma=0.5)", "mda(gamma=1.0)", "mda(objective=insertion)", "mda(objective=deletion)"),
+    "mda": ("mda", "mda(gamma=0.5)", "mda(gamma=1.0)", "mda(tau=1)", "mda(tau=0)"),
     "learned": ("aha", "aha(refine=3)", "aha(refine=5)"),
     "composition": ("plus(decompx)", "skipplus(decompx)", "cat", "attcat", "gradsam", "var(genatt)"),
 }

@@ -130,8 +130,10 @@ class Explanation:
         method = parse(self.method)
         if not isinstance(method, MDA) or not self.extras:
             raise InputError(f"with_gamma needs an explanation by mda, but this one is by {self.method}")
-        method = replace(method, gamma=float(gamma))
-        return replace(self, maps=method.blend(self.extras), method=method.spec, config=method.config)
+        # A sparse map knows no kappa: it is forgotten there.
+        method = replace(method, gamma=float(gamma), kappa=method.kappa if gamma else MDA.kappa)
+        extras = self.extras | {"dense": method.dense(self.extras)}
+        return replace(self, maps=method.blend(extras), method=method.spec, config=method.config, extras=extras)
 
     def class_name(self, index: int) -> str:
         """The name of a class of the model, with its number where another class has the same name."""

@@ -125,6 +125,8 @@ def _configured(node: ast.expr, base: type[Configured], spec: str) -> Configured
 
 def _value(node: ast.expr, hint: Any, what: str, spec: str) -> Any:
     value = _literal(node)
+    if any(typing.get_origin(option) is typing.Literal and _fits(value, option) for option in _options(hint)):
+        return value
     for option in _options(hint):
         if isinstance(option, type) and issubclass(option, Configured) and isinstance(value, str):
             found = _configured(node, option, spec)

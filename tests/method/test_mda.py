@@ -1,6 +1,8 @@
 """MDA: the order and the magnitudes of the paper, batched; whatever the responses are, a strict order comes out."""
 
 import copy
+import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,11 +14,13 @@ from torch import Tensor
 import vitrail
 import zoo
 from oracles import mda as oracle
+from small import build
 from vitrail import scenes
 from vitrail.method import MDA, Batch, parse
 from vitrail.method.greedy import Search
-from vitrail.method.magnitude import concave_steps, monotone, sparse_and_dense, strictly_falling
+from vitrail.method.magnitude import concave_steps, dense_of, monotone, sparse_of, strictly_falling
 from vitrail.method.mda_authors import blurred_seed, shifted_labels
+from vitrail.model import View
 from vitrail.perturb import grid_labels
 
 DEMO = "demo"
@@ -43,13 +47,14 @@ def test_equals_the_paper_done_slowly(inputs: Tensor, spec: str) -> None:
         blurred = method.baseline.fill(view, inputs, target)
     n = method.cells**2
     for i in range(len(inputs)):
-        if method.seed is None:
+        first = method.seeding(view)
+        if first is None:
             seed = list(range(n))
         else:
-            heat = method.seed.maps(view, Batch(inputs[i : i + 1], target.take(slice(i, i + 1))))
+            heat = first.maps(view, Batch(inputs[i : i + 1], target.take(slice(i, i + 1))))
             pooled = torch.nn.functional.adaptive_avg_pool2d(heat[None], (method.cells, method.cells)).flatten()
             seed = sorted(range(n), key=lambda p: (-pooled[p].item(), p))
-        window = n if method.seed is None else 2 * method.cells
+        window = n if first is None else 2 * method.cells
         labels = grid_labels(view.size, (method.cells, method.cells))
         response = oracle.response_of(view, inputs[i], labels, int(target.classes[i]))
         blank = torch.zeros_like(inputs[i])
@@ -74,18 +79,20 @@ def test_many_images_in_lockstep_are_each_alone(inputs: Tensor) -> None:
         torch.testing.assert_close(alone.maps[0], together.maps[i], rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("objective", ["insertion", "deletion"])
-def test_one_metric_alone(inputs: Tensor, objective: str) -> None:
-    """Each objective is at least as good at its own metric as the other one is."""
+def test_tau_goes_from_deletion_alone_to_insertion_alone(inputs: Tensor) -> None:
+    """As the paper has it (A.4): at each end order and magnitudes are for one metric, and better at it."""
     view = vitrail.load(DEMO)
-    scores = {}
-    for name in ("insertion", "deletion"):
-        found = vitrail.explain(view, inputs, f"mda(cells=3, seed=None, objective={name})")
-        scores[name] = found.extras[objective].mean()
-    if objective == "insertion":
-        assert scores["insertion"] >= scores["deletion"]
-    else:
-        assert scores["deletion"] <= scores["insertion"]
+    deletion, insertion = (vitrail.explain(view, inputs, f"mda(cells=3, seed=None, tau={tau})") for tau in (0, 1))
+    assert insertion.extras["insertion"].mean() >= deletion.extras["insertion"].mean()
+    assert deletion.extras["deletion"].mean() <= insertion.extras["deletion"].mean()
+    for found, curve, rising in ((insertion, "insertion", True), (deletion, "deletion", False)):
+        for i in range(len(found)):
+            values = found.extras[curve][i].double().numpy()
+            ends = (values[0], values[-1]) if rising else (values[-1], values[0])
+            curve_of = monotone(values, *ends, rising=rising)
+            steps = concave_steps(curve_of if rising else 1 - curve_of)
+            order = found.extras["order"][i]
+            np.testing.assert_array_equal(found.extras["sparse"][i].flatten()[order], sparse_of(steps))
 
 
 def test_the_window_and_the_count_of_passes(inputs: Tensor) -> None:
@@ -103,10 +110,26 @@ def test_the_window_and_the_count_of_passes(inputs: Tensor) -> None:
 def test_on_a_model_without_attention() -> None:
     view = zoo.view_of("resnet50")
     images = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
-    with pytest.raises(vitrail.InputError, match="needs attention between all patches"):
-        vitrail.explain(view, images, "mda")
-    found = vitrail.explain(view, images, "mda(seed=gradcam, cells=2)")
-    assert sorted(found.extras["order"][0].tolist()) == [0, 1, 2, 3]
+    words = r"not its seed: bt_h needs attention between all patches.*such as mda\(seed=gradcam\), or leave it out"
+    with pytest.raises(vitrail.InputError, match=words):
+        vitrail.explain(view, images, "mda(seed=bt_h)")
+    found = [vitrail.explain(view, images, f"mda({seed}cells=2)") for seed in ("", "seed=gradcam, ")]
+    assert sorted(found[0].extras["order"][0].tolist()) == [0, 1, 2, 3]
+    assert torch.equal(found[0].maps, found[1].maps)
+
+
+def test_the_seed_chosen_by_itself(inputs: Tensor) -> None:
+    transformer, bare = (
+        vitrail.load(DEMO),
+        vitrail.load(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 3)), size=(4, 4)),
+    )
+    assert MDA().seeding(transformer) == parse("bt_h")
+    assert MDA().seeding(bare) is None
+    with pytest.raises(vitrail.InputError, match="nothing to make a seed of; leave window out"):
+        parse("mda(window=2, cells=2)").check(bare)
+    assert parse("mda(seed=auto)") == MDA()
+    alone, named = (vitrail.explain(transformer, inputs[:1], f"mda(cells=2, seed={seed})") for seed in ("auto", "bt_h"))
+    assert torch.equal(alone.maps, named.maps)
 
 
 # ---------------------------------------------------------------------------------------------------- gamma
@@ -136,7 +159,9 @@ def test_gamma_needs_no_model(inputs: Tensor, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("mda(tau=0)", "tau must be above 0"),
+        ("mda(tau=-0.1)", "tau must be between 0"),
+        ("mda(tau=1.1)", "tau must be between 0"),
+        ("mda(kappa=-1)", "kappa must be 0 or more"),
         ("mda(gamma=1.5)", "gamma must be between"),
         ("mda(window=0)", "window must be 1 or more"),
         ("mda(cells=0)", "cells must be 1 or more"),
@@ -171,7 +196,8 @@ def test_a_curve_that_is_concave_already_stays() -> None:
 
 def test_strict_order_also_where_nothing_tells_patches_apart() -> None:
     flat = concave_steps(np.array([0.0, 1, 1, 1, 1, 1]))
-    sparse, dense = sparse_and_dense(flat, 0.005)
+    sparse = sparse_of(flat)
+    dense = dense_of(sparse, 0.005)
     assert (np.diff(sparse) < 0).all()
     assert (np.diff(dense) < 0).all()
     assert (np.diff(strictly_falling(np.full(784, 0.25))) < 0).all()
@@ -215,10 +241,9 @@ KINDS = ["any", "flat", "ties", "rising", "falls_first", "last", "blur_above_cle
     patches=st.integers(1, 7),
     images=st.integers(1, 3),
     window=st.integers(1, 9),
-    tau=st.floats(0.01, 1),
+    tau=st.one_of(st.floats(0, 1), st.sampled_from([0, 1])),
     kind=st.sampled_from(KINDS),
     table=st.lists(st.one_of(st.floats(0, 1), st.just(float("nan"))), min_size=1, max_size=17),
-    objective=st.sampled_from(["joint", "insertion", "deletion"]),
     late=st.booleans(),
     seed=st.integers(0, 99),
 )
@@ -229,7 +254,6 @@ def test_never_crashes_and_always_gives_a_strict_order(
     tau: float,
     kind: str,
     table: list[float],
-    objective: str,
     late: bool,
     seed: int,
 ) -> None:
@@ -238,14 +262,14 @@ def test_never_crashes_and_always_gives_a_strict_order(
     ranks = torch.stack([torch.randperm(patches, generator=generator) for _ in range(images)])
     which = torch.arange(images)
     whole = ask(which, torch.ones(images, patches, dtype=torch.bool))
-    method = MDA(tau=tau, objective=objective)
+    method = MDA(tau=tau)
     blurred, blank = (ask(which, torch.zeros(images, patches, dtype=torch.bool), fill) for fill in (0, 1))
     until = method._until(blurred, whole)
     found = Search(ask, ranks, min(window, patches), (blurred, blank, whole), until, late).run()
     assert torch.equal(found.order.sort(dim=1).values, torch.arange(patches).expand(images, -1))
-    for values in method._magnitudes(found):
-        assert np.isfinite(values).all()
-        assert (np.diff(values, axis=1) < 0).all()
+    values = method._magnitudes(found)
+    assert np.isfinite(values).all()
+    assert (np.diff(values, axis=1) < 0).all()
 
 
 def test_monotone_of_odd_curves() -> None:
@@ -272,3 +296,173 @@ def test_the_authors_seed_is_blurred() -> None:
     assert small.argmax() == 5 * 14 + 5
     assert 0.2 < small.max() < 0.9
     assert small[0, 5, 6] > 0.01
+
+
+# ---------------------------------------------------------------------------------------------------- no idle parameter
+
+OTHERS = {
+    "seed": ["random", "None"],
+    "tau": ["0.05", "0", "1"],
+    "window": ["1"],
+    "kappa": ["0.2"],
+    "gamma": ["0.5"],
+    "baseline": ["zero_norm", "uniform_noise"],
+    "blank": ["uniform_noise", "image_mean"],
+    "cells": ["2"],
+    "enlarged": ["smooth"],
+    "compat": ["authors"],
+}
+"""Another legal value or two of each parameter."""
+
+SETTINGS = [{}, {"tau": "0"}, {"tau": "1"}, {"seed": "None"}, {"gamma": "1"}, {"enlarged": "smooth"}]
+
+
+def refusal(base: dict[str, str], name: str) -> str | None:
+    """Why a parameter says nothing beside the others."""
+    if name == "gamma" and base.get("tau") == "1" and "compat" in base:
+        return "has the sparse map alone, as their code does, so gamma says nothing there; leave it out, or give a tau"
+    if name == "window" and base.get("seed") == "None":
+        return "tries all patches that are left, so window says nothing there; leave it out, or give a seed"
+    if name == "kappa" and "gamma" not in base:
+        return "shows the sparse map alone, so kappa says nothing there; leave it out, or give a gamma above 0"
+    if name == "blank" and base.get("tau") == "1":
+        return "never deletes, so blank says nothing there; leave it out, or give a tau below 1"
+    if name == "baseline" and base.get("tau") == "0" and "compat" not in base:
+        return "never inserts, so baseline says nothing there; leave it out, or give a tau above 0"
+    return None
+
+
+def test_every_parameter_has_another_value() -> None:
+    assert set(OTHERS) == {field.name for field in dataclasses.fields(MDA)}
+
+
+@pytest.fixture(scope="module")
+def decided() -> View:
+    """A small ViT whose answers differ from patch to patch: the head's weights are large."""
+    model = build("class token").float()
+    with torch.no_grad():
+        model.head.weight.mul_(40)
+    return vitrail.load(model)
+
+
+@pytest.mark.parametrize("compat", ["none", "authors"])
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+def test_every_pair_of_parameters_means_something(decided: View, setting: dict[str, str], compat: str) -> None:
+    """Whatever one parameter is set to, another value of each other one changes the result, or is refused."""
+    view, images = decided, zoo.pictures(3, (64, 64))
+    base = setting | ({"compat": compat} if compat == "authors" else {})
+    if refusal(base, "baseline") is None:
+        base |= {"baseline": "rise_blur(31, 31)"}
+
+    def drawn(given: dict[str, str]) -> Tensor:
+        spec = f"mda({', '.join(f'{name}={value}' for name, value in given.items())})"
+        found = vitrail.explain(view, images, spec)
+        return parse(spec).enlarge(found.maps, found.size)
+
+    first, idle = drawn(base), []
+    for name, values in OTHERS.items():
+        others = [base | {name: value} for value in values if name not in setting and base.get(name) != value]
+        if words := refusal(base, name):
+            for one in others:
+                with pytest.raises(vitrail.InputError, match=words):
+                    drawn(one)
+        elif others and not any(differs(drawn, one, first) for one in others):
+            idle.append(name)
+    assert not idle, f"with {base} these change nothing, and are not refused: {idle}"
+
+
+def differs(drawn: Callable[[dict[str, str]], Tensor], given: dict[str, str], first: Tensor) -> bool:
+    try:
+        return not torch.equal(drawn(given), first)
+    except vitrail.InputError:  # refused beside another parameter, which has its own turn
+        return False
+
+
+def test_gamma_0_forgets_kappa(inputs: Tensor) -> None:
+    """The sparse map knows no kappa: going there and back gives the dense map of the default."""
+    found = vitrail.explain(DEMO, inputs[:1], "mda(cells=3, kappa=0.3, gamma=1)")
+    there = found.with_gamma(0)
+    assert there.method == "mda(cells=3)"
+    back = there.with_gamma(1)
+    fresh = vitrail.explain(DEMO, inputs[:1], "mda(cells=3, gamma=1)")
+    assert torch.equal(back.maps, fresh.maps)
+    assert torch.equal(back.extras["dense"], fresh.extras["dense"])
+
+
+# ---------------------------------------------------------------------------------------------------- enlarged
+
+
+def test_cells_stay_whole_or_are_smooth() -> None:
+    maps = torch.rand(2, 3, 3, generator=torch.Generator().manual_seed(0))
+    whole, smooth = (MDA(enlarged=form).enlarge(maps, (9, 9)) for form in ("whole", "smooth"))
+    assert torch.equal(whole, maps.repeat_interleave(3, 1).repeat_interleave(3, 2))
+    expected = torch.nn.functional.interpolate(maps[:, None], (9, 9), mode="bilinear")[:, 0]
+    assert torch.equal(smooth, expected)
+
+
+def test_the_authors_smooth_map_is_lower_and_leans_right_and_down() -> None:
+    """As measured of their code: one patch of height 1 becomes 0.557, 0.118 to the right and 0.071 to the left."""
+    maps = torch.zeros(1, 14, 14)
+    maps[0, 6, 6] = 1
+    smooth = MDA(compat="authors", enlarged="smooth").enlarge(maps, (224, 224))
+    small = torch.nn.functional.interpolate(smooth[:, None], (14, 14), mode="area")[0, 0]
+    assert smooth.max() < 0.6
+    assert small[6, 7] > small[6, 5] > 0
+    assert small[7, 6] > small[5, 6] > 0
+
+
+# ---------------------------------------------------------------------------------------------------- notes
+
+
+def test_where_no_blur_hides_the_target_a_note_says_so(inputs: Tensor) -> None:
+    words = "no blur of up to 31 pixels brings the probability below 1e-06"
+    found = vitrail.explain(DEMO, inputs, "mda(cells=2, baseline=adaptive_blur(last=31, below=1e-6))")
+    assert all(any(words in note for note in notes) for notes in found.notes)
+    quiet = vitrail.explain(DEMO, inputs, "mda(cells=2, baseline=adaptive_blur(last=31, below=1.1))")
+    assert not any("blur" in note for notes in quiet.notes for note in notes)
+    for method in ("occlusion(baseline=adaptive_blur(last=31, below=1e-6), window=72, stride=72)",):
+        assert all(words in notes[0] for notes in vitrail.explain(DEMO, inputs, method).notes)
+
+
+def test_where_there_is_nothing_to_insert_a_note_says_so(inputs: Tensor) -> None:
+    whole = "mda(cells=2, seed=None, baseline=rise_blur(1, 1))"  # a blur that is none: nothing is hidden
+    found = vitrail.explain(DEMO, inputs, whole)
+    assert all(any("nothing to insert" in note for note in notes) for notes in found.notes)
+
+
+# ---------------------------------------------------------------------------------------------------- memory
+
+
+@pytest.mark.parametrize("compat", ["none", "authors"])
+def test_running_out_of_memory_changes_nothing(decided: View, compat: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts are halved in the search, in the second pass and between images: the order stays, and the map."""
+    images, spec = zoo.pictures(3, (64, 64)), f"mda(baseline=rise_blur(31, 31), compat={compat})"
+    whole = vitrail.explain(decided, images, spec)
+    sizes: list[int] = []
+
+    for name in ("answer", "logits"):
+        asked = getattr(View, name)
+
+        def tight(self: View, given: Tensor, *rest: object, asked: Callable[..., Tensor] = asked) -> Tensor:
+            sizes.append(len(given))
+            if len(given) > 5:
+                raise torch.OutOfMemoryError("no room")
+            return asked(self, given, *rest)
+
+        monkeypatch.setattr(View, name, tight)
+    halved = vitrail.explain(decided, images, spec)
+    assert max(sizes) > 5 >= min(sizes)
+    assert torch.equal(halved.extras["order"], whole.extras["order"])
+    torch.testing.assert_close(halved.maps, whole.maps, rtol=1e-3, atol=1e-5)
+
+
+def test_metrics_say_where_no_blur_hides_the_target(inputs: Tensor) -> None:
+    maps = torch.rand(2, 3, 3, generator=torch.Generator().manual_seed(0))
+    for below, notes in ((1e-6, 2), (1.1, 0)):
+        metric = f"insertion(baseline=adaptive_blur(last=31, below={below}), step=5184)"
+        scores = vitrail.evaluate(DEMO, inputs, maps, metric)
+        told = [f"{notes} of 2 images: no blur of up to 31 pixels brings the probability below 1e-06"] if notes else []
+        found = scores.row("insertion").protocol.get("notes", [])
+        assert len(found) == len(told)
+        assert all(one.startswith(words) for one, words in zip(found, told))
+        assert all(words in scores.table() for words in told)

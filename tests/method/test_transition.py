@@ -50,3 +50,16 @@ def test_wrong_settings_are_told() -> None:
     view = load(build("class token"))
     with pytest.raises(vitrail.InputError, match="start must be 0 to 3"):
         TransitionAttention(start=4).attribute(view, pictures(1, view.size).double())
+
+
+def test_w_alone_is_what_the_attention_is_multiplied_with() -> None:
+    """Where the attention carried down is taken out of the map, the integrated attention gradient is left."""
+    model = build("class token")
+    images = pictures(2, (64, 64)).double()
+    alone = exact("t_attn(steps=3, carried=False)", model, images, [1, 4])
+    last = exact("t_attn(steps=3, start=last)", model, images, [1, 4])
+    attention = exact("raw_attention(layer=last)", model, images, [1, 4])
+    assert close(last, alone * attention)
+    for given in ("start=0", "last_twice=True"):
+        with pytest.raises(vitrail.InputError, match="reads the last block alone; leave start and last_twice out"):
+            vitrail.explain(model, images, f"t_attn(carried=False, {given})")

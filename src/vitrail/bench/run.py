@@ -139,6 +139,7 @@ class Bench:
             "chunk": self.plan.chunk,
             "precision": self.plan.precision,
             "compiled": self.plan.compiled,
+            "maps": "float32",
             "versions": versions(),
         }
 
@@ -315,7 +316,7 @@ def run(
     store = out if isinstance(out, Store) else Store(out)
     engine = engine or Local(device)
     bench = Bench(plan, engine.device)
-    store.begin(bench.facts())
+    store.begin(bench.facts(), unsaid={"maps": "float16"})
     _pin(plan, store)
     begun()
     _finish(engine, bench, store, bench.gates(), progress)

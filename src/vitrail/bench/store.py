@@ -56,11 +56,12 @@ class Store:
 
     # ---------------------------------------------------------------------------------------------------- manifest
 
-    def begin(self, facts: Mapping[str, Any]) -> None:
+    def begin(self, facts: Mapping[str, Any], unsaid: Mapping[str, Any] | None = None) -> None:
         """Say what the run measures; where that was said before, it must be the same.
 
         Args:
             facts: What the results depend on, ready for JSON.
+            unsaid: What held for runs of earlier versions, whose manifests do not say it.
         """
         wanted = json.loads(json.dumps(facts))
         known = self.manifest()
@@ -69,7 +70,7 @@ class Store:
                 raise InputError(f"{self.place} holds parts of a run but no {MANIFEST}; choose another folder")
             self._put(MANIFEST, json.dumps(wanted, indent=1, ensure_ascii=False).encode())
             return
-        gaps = list(differences(known, wanted))
+        gaps = list(differences({**(unsaid or {}), **known}, wanted))
         if gaps:
             raise InputError(
                 f"{self.place} holds another run; choose another folder, or ask for the same. " + "; ".join(gaps[:6])

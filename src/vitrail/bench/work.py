@@ -1,7 +1,7 @@
 """A unit of work: some images of a dataset, explained by one method and judged by metrics, as rows of one table.
 
-Maps are kept at their own grid in float16, as shares of their largest absolute value, and judged as they are kept: so
-new metrics on stored maps give the very numbers that they would have given at once.
+Maps are kept at their own grid in float32, as they are: so new metrics on stored maps give the very numbers that they
+would have given at once, and no cell changes its place among the others, which is all that some methods find.
 """
 
 import hashlib
@@ -110,10 +110,17 @@ def judged(
     return table
 
 
+def kept(values: Tensor) -> dict[str, Any]:
+    """What a row holds of a (rows, columns) map, from which `map_of` makes it again, bit by bit."""
+    return {"rows": values.shape[0], "columns": values.shape[1], "map": values.float().contiguous().numpy().tobytes()}
+
+
 def map_of(record: dict[str, Any]) -> Tensor:
     """(rows, columns) float32: the map that a row of a table holds."""
-    flat = np.frombuffer(record["map"], np.float16).astype(np.float32) * np.float32(record["scale"])
-    return torch.from_numpy(flat.reshape(record["rows"], record["columns"]))
+    shape = record["rows"], record["columns"]
+    if len(record["map"]) == 2 * shape[0] * shape[1]:  # runs of earlier versions hold float16, and a scale
+        return torch.from_numpy(np.frombuffer(record["map"], np.float16).reshape(shape) * np.float32(record["scale"]))
+    return torch.from_numpy(np.frombuffer(record["map"], np.float32).reshape(shape).copy())
 
 
 SCHEMA = pa.schema(
@@ -128,7 +135,6 @@ SCHEMA = pa.schema(
         ("confidence", pa.float32()),
         ("rows", pa.int32()),
         ("columns", pa.int32()),
-        ("scale", pa.float32()),
         ("map", pa.binary()),
         ("seconds", pa.float64()),
         ("forwards", pa.float64()),
@@ -154,10 +160,7 @@ def _explain(view: View, chunk: Chunk, rows: Sequence[int], method: Method, reco
         records[row].update(empty=empty, notes=list(notes))
     seconds, forwards = (time.perf_counter() - start) / len(rows), found.forwards / len(rows)
     for row, values in zip(rows, found.maps):
-        scale = float(values.abs().max())
-        half = (values / scale if scale > 0 else values).half().numpy()
-        records[row].update(rows=half.shape[0], columns=half.shape[1], scale=scale, map=half.tobytes())
-        records[row].update(seconds=seconds, forwards=forwards)
+        records[row].update(kept(values), seconds=seconds, forwards=forwards)
 
 
 def _case(

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.method.base import Batch, Method
-from vitrail.model import View
+from vitrail.model import Target, View
 from vitrail.perturb import Baseline, Responder, Score, cell_canvas
 
 MOST_CELLS = 4096
@@ -39,7 +39,7 @@ class Cells(Method):
         if cells > MOST_CELLS:
             raise InputError(f"{self.spec} would have {cells} cells on {view.name}; give it fewer, such as grid=14")
         target = batch.settle(view)
-        fill = self.baseline.fill(view, batch.images, target)
+        fill = filled(view, batch, self.baseline, target)
         grid = None if self.grid is None else (self.grid, self.grid)
         return Responder(cell_canvas(view, batch.images, [fill], grid), target, self.score)
 
@@ -47,6 +47,14 @@ class Cells(Method):
         """(B, ...): what ``draw`` makes of each image's own random numbers."""
         found = [draw(batch.generator(i, self.seed)) for i in range(len(batch))]
         return torch.stack(found).to(batch.images.device)
+
+
+def filled(view: View, batch: Batch, baseline: Baseline, target: Target) -> Tensor:
+    """A baseline's pictures for the images of a batch; what a reader must know of them is noted."""
+    pictures, sentences = baseline.fill_and_tell(view, batch.images, target)
+    for sentence in dict.fromkeys(filter(None, sentences)):
+        batch.note(sentence, torch.tensor([one == sentence for one in sentences]))
+    return pictures
 
 
 def ends(ask: Responder) -> tuple[Tensor, Tensor]:

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from vitrail.errors import InputError
 from vitrail.method.base import Batch, Method, register
+from vitrail.method.cells import filled
 from vitrail.model import Target, View, full, representation
 from vitrail.perturb import Baseline, BlackPixel, Canvas, Responder, cell_canvas, grid_labels, order_of, ranks_of
 
@@ -74,7 +75,7 @@ class LessIsMore(Method):
     def order(self, view: View, batch: Batch) -> Tensor:
         """(B, regions): the regions, the first one chosen first."""
         target, cells = batch.settle(view), self._labels(view, batch).flatten()
-        fill = self.baseline.fill(view, batch.images, target)
+        fill = filled(view, batch, self.baseline, target)
         count = math.prod(self.grid(view, batch.size))
         angles = self._angles(view, batch, fill, count) if self.weights[1] else None
         canvas = cell_canvas(view, batch.images, [fill])

@@ -69,14 +69,27 @@ def strictly_falling(values: Array) -> NDArray[np.float32]:
     return found
 
 
-def sparse_and_dense(steps: Array, kappa: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Eq. 10 and 11: (N,) magnitudes in the order of importance, strictly falling.
+def sparse_of(steps: Array) -> NDArray[np.float32]:
+    """Eq. 10: (N,) magnitudes in the order of importance, strictly falling.
 
     Args:
         steps: What each patch adds to the density curve, never growing.
-        kappa: From this magnitude on a patch counts as important, and is as large as its rank in the dense map.
     """
-    n = len(steps)
-    rank = (n - np.arange(1, n + 1)) / n
-    sparse = steps * (1 + rank) + TIE * rank
-    return strictly_falling(sparse), strictly_falling(np.where(sparse >= kappa, rank, sparse))
+    rank = rank_shares(len(steps))
+    return strictly_falling(steps * (1 + rank) + TIE * rank)
+
+
+def dense_of(sparse: NDArray[np.float32], kappa: float) -> Array:
+    """Eq. 11: (N,) magnitudes in the order of importance.
+
+    Args:
+        sparse: The sparse ones.
+        kappa: From this magnitude on a patch counts as important, and is as large as its rank.
+    """
+    return np.where(sparse >= kappa, rank_shares(len(sparse)), sparse.astype(np.float64))
+
+
+def rank_shares(n: int) -> Array:
+    """(N,) the share of patches behind each one."""
+    found: Array = (n - np.arange(1, n + 1)) / n
+    return found

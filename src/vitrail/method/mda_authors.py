@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torchvision.transforms.functional import resize
 
 from vitrail.method.greedy import Found
-from vitrail.method.magnitude import Array, concave_steps, monotone
+from vitrail.method.magnitude import Array, concave_steps, monotone, rank_shares
 from vitrail.method.mda_authors_qp import curve_programme, solve
 from vitrail.perturb import PixelCanvas, Responder, ranks_of
 
@@ -51,20 +51,25 @@ def blurred_seed(heat: Tensor, size: tuple[int, int], grid: tuple[int, int]) -> 
     return (sums / labels.bincount()).view(len(heat), *grid)
 
 
-def magnitudes(
-    method: "MDA", view: "View", batch: "Batch", fills: list[Tensor], found: Found
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """(B, N) sparse and dense magnitudes in the order of importance, by a second pass in steps of pixels."""
+def smoothed(whole: Tensor, grid: tuple[int, int]) -> Tensor:
+    """(B, H, W) maps of whole segments -> the same made as small as the grid and enlarged again, both smoothly."""
+    small = resize(whole[:, None], list(grid), antialias=True)
+    return F.interpolate(small, whole.shape[1:], mode="bilinear")[:, 0]
+
+
+def magnitudes(method: "MDA", view: "View", batch: "Batch", fills: list[Tensor], found: Found) -> NDArray[np.float32]:
+    """(B, N) sparse magnitudes in the order of importance, by a second pass in steps of pixels."""
     size = batch.size
     labels = shifted_labels(size, method.shape(view, size)).flatten().to(batch.images.device)
     pixels = labels.bincount()[found.order].double().cpu().numpy()
     n = found.order.shape[1]
-    rank = (n - np.arange(1, n + 1)) / n
-    insertion, deletion = _curves(view, batch, fills, _pixel_ranks(ranks_of(found.order)[:, labels]))
-    sparse, dense = [], []
+    rank = rank_shares(n)
+    if method.tau < 1:
+        insertion, deletion = _curves(view, batch, fills, _pixel_ranks(ranks_of(found.order)[:, labels]))
+    sparse = []
     for i, share in enumerate(1 / pixels):
         b, z, o = (float(x) for x in (found.insertion[i, 0], found.deletion[i, -1], found.deletion[i, 0]))
-        if method.objective == "insertion":
+        if method.tau == 1:
             steps = early_steps(monotone(found.insertion[i].double().cpu().numpy(), b, o, rising=True), rising=True)
             values = steps * share
         else:
@@ -74,10 +79,8 @@ def magnitudes(
             curve = 1 - np.interp(np.linspace(0, 1, n + 1), np.linspace(0, 1, len(mean)), mean)
             steps = early_steps(curve, rising=False)
             values = steps * share + steps * rank
-        thick = np.where(values >= method.kappa, rank, values)
         sparse.append(values)
-        dense.append(thick / max(thick.max(), np.finfo(float).tiny) * values.max())
-    return np.stack(sparse).astype(np.float32), np.stack(dense).astype(np.float32)
+    return np.stack(sparse).astype(np.float32)
 
 
 def early_steps(curve: Array, rising: bool) -> Array:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.method.base import Batch, Method, register
-from vitrail.method.cells import at_least
+from vitrail.method.cells import at_least, filled
 from vitrail.model import View
 from vitrail.perturb import Baseline, PixelCanvas, Responder, Score, ZeroNorm
 
@@ -54,7 +54,7 @@ class Sliding(Method):
             )
         target = batch.settle(view)
         assert batch.logits is not None
-        fill = self.baseline.fill(view, batch.images, target)
+        fill = filled(view, batch, self.baseline, target)
         ask = Responder(PixelCanvas(view, batch.images, [fill]), target, self.score)
         down, right = (windows(length, self.window, self.stride).to(view.device) for length in batch.size)
         which = torch.arange(len(batch), device=view.device)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.method.base import Batch, Method, register
-from vitrail.method.cells import at_least
+from vitrail.method.cells import at_least, filled
 from vitrail.model import View, full
 from vitrail.perturb import Baseline, PixelCanvas, Responder, Score, ZeroNorm
 
@@ -50,7 +50,7 @@ class RISE(Method):
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         target = batch.settle(view)
-        fill = self.baseline.fill(view, batch.images, target)
+        fill = filled(view, batch, self.baseline, target)
         ask = Responder(PixelCanvas(view, batch.images, [fill]), target, self.score)
         drawn = draw_masks(self.masks, self.grid, self.keep, batch.size, self.seed)
         grids, shifts = (numbers.to(view.device) for numbers in drawn)

@@ -37,14 +37,19 @@ class TransitionAttention(Method):
         start: The first block taken in, counted from 0; a third of the depth by default (4 of 12, as published).
         last_twice: Carry the row through the last block once more, as the comparison code of InFlow and MDA does
             (there with ``start=0``).
+        carried: Times the attention carried down. Without, the map is the integrated attention gradient alone, which
+            the code of MDA compares with under the name of IG.
     """
 
     steps: int = 20
     start: Block | None = None
     last_twice: bool = False
+    carried: bool = True
 
     def __post_init__(self) -> None:
         check_steps(self.id, self.steps)
+        if not self.carried and (self.start is not None or self.last_twice):
+            raise InputError("t_attn(carried=False) reads the last block alone; leave start and last_twice out")
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         layout = view.layout(batch.size)
@@ -52,11 +57,13 @@ class TransitionAttention(Method):
         trace = view.trace(batch.images, attention=True, start=view.depth - 1)
         (clean,) = view.gradient(batch.score(trace.logits), trace.attention[-1:])
         rows, weights = readout_rows(view, trace, layout)
+        total = integrated_gradient(view, batch, clean[:, :, rows], rows, self.steps)
+        if not self.carried:
+            return view.patch_map(weighted(weights, total), layout)
         attention = [full(a.detach()).mean(1) for a in trace.attention]
         carried = attention[-1][:, rows]
         for matrix in reversed(attention[start:] if self.last_twice else attention[start:-1]):
             carried = carried @ matrix + carried
-        total = integrated_gradient(view, batch, clean[:, :, rows], rows, self.steps)
         return view.patch_map(weighted(weights, carried * total), layout)
 
 

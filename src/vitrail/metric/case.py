@@ -240,7 +240,17 @@ class Case:
 
     def fill(self, baseline: Baseline) -> Tensor:
         """(B, 3, H, W): what stands where the images are hidden."""
-        return _once(self._shared, ("fill", baseline), lambda: baseline.fill(self.view, self.images, self.target))
+        pictures, _ = self._filled(baseline)
+        return pictures
+
+    def told(self, baseline: Baseline | None) -> list[str]:
+        """A sentence for each image that readers of numbers with this baseline must know, or an empty one."""
+        return [""] * len(self) if baseline is None else self._filled(baseline)[1]
+
+    def _filled(self, baseline: Baseline) -> tuple[Tensor, list[str]]:
+        return _once(
+            self._shared, ("fill", baseline), lambda: baseline.fill_and_tell(self.view, self.images, self.target)
+        )
 
     def read(self, logits: Tensor, which: Tensor, copies: int) -> Answers:
         """Answers from the (B * copies, classes) logits of copies of the images ``which``."""

@@ -1,6 +1,7 @@
 """The front door of judging: `evaluate`."""
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -217,6 +218,7 @@ def _evaluate(
     said: dict[str, list[tuple[str, ...]]] = {name: [] for name in empty}
     measured: dict[tuple[int, int], list[Tensor]] = {}
     curves: dict[tuple[int, int], list[Curve]] = {}
+    told: dict[tuple[int, int], Counter[str]] = {}
     others = None
     if any(metric.uses_others for metric in metrics):
         spread = np.linspace(0, len(sources) - 1, min(OTHERS, len(sources))).round().astype(int)
@@ -241,16 +243,20 @@ def _evaluate(
                     measured.setdefault((i, j), []).append(metric.measure(case).double().cpu())
                     if isinstance(metric, CurveMetric):
                         curves.setdefault((i, j), []).append(metric.curve(case).stored())
+                    sentences = case.told(getattr(metric, "baseline", None))
+                    told.setdefault((i, j), Counter()).update(sentence for sentence in sentences if sentence)
                 case.forget()
                 bar.update(len(images))
     found = []
     for (i, j), parts in measured.items():
         curve = joined(curves[i, j]) if (i, j) in curves else None
-        protocol = {
+        protocol: dict[str, Any] = {
             "metric": metrics[j].config,
             "explained": "as it was made" if subjects[i].explanation is not None else whose,
             "precision": view.precision,
         }
+        if told[i, j]:
+            protocol["notes"] = [f"{n} of {len(sources)} images: {sentence}" for sentence, n in told[i, j].items()]
         found.append(score(subjects[i].name, metrics[j], torch.cat(parts), protocol, curve))
     return Scores(
         rows=tuple(found),

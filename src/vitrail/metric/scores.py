@@ -282,7 +282,8 @@ def _protocol_line(row: Score) -> str:
     metric = row.protocol["metric"]
     said = ", ".join(f"{key} {_short(value)}" for key, value in metric.items() if key != "id")
     skipped = f"; {row.skipped} skipped" if row.skipped else ""
-    return f"- `{row.metric}`: {said or 'no parameters'}; {row.counted} images{skipped}"
+    notes = "".join(f"; {note}" for note in row.protocol.get("notes", ()))
+    return f"- `{row.metric}`: {said or 'no parameters'}; {row.counted} images{skipped}{notes}"
 
 
 def _short(value: Any) -> str:

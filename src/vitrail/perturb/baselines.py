@@ -40,6 +40,10 @@ class Baseline(Configured, ABC):
             target: What is explained about them.
         """
 
+    def fill_and_tell(self, view: View, images: Tensor, target: Target) -> tuple[Tensor, list[str]]:
+        """What `fill` gives, and for each image a sentence that a reader of results must know, or an empty one."""
+        return self.fill(view, images, target), [""] * len(images)
+
 
 T = TypeVar("T", bound=type[Baseline])
 
@@ -166,8 +170,8 @@ MOST_TRIED = 256
 class AdaptiveBlur(Baseline):
     """MDA's blur: a box filter widened, image by image, until the target's probability falls below a share.
 
-    Images that never fall so low get the widest filter. For a target that is no class there is no probability: they
-    get the first one.
+    Images that never fall so low get the widest filter, and results say so. For a target that is no class there is no
+    probability: they get the first one, and results say that.
 
     Attributes:
         first: The narrowest filter tried, in pixels, odd.
@@ -192,6 +196,17 @@ class AdaptiveBlur(Baseline):
     def fill(self, view: View, images: Tensor, target: Target) -> Tensor:
         blurred, _ = self.search(view, images, target)
         return blurred
+
+    def fill_and_tell(self, view: View, images: Tensor, target: Target) -> tuple[Tensor, list[str]]:
+        blurred, widths = self.search(view, images, target)
+        if target.classes is None:
+            told = f"a target that is no class has no probability to fall below {self.below:g}: the first blur is used"
+            return blurred, [told] * len(images)
+        told = (
+            f"no blur of up to {self.last} pixels brings the probability below {self.below:g}: the widest is used, "
+            "and the model still sees the target in it"
+        )
+        return blurred, [told if width == 0 else "" for width in widths.tolist()]
 
     def search(self, view: View, images: Tensor, target: Target, *, ahead: bool | None = None) -> tuple[Tensor, Tensor]:
         """The blurred images, and (B,) the width of each one's filter; 0 where none was wide enough.
