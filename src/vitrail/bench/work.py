@@ -130,6 +130,7 @@ SCHEMA = pa.schema(
         ("map", pa.binary()),
         ("seconds", pa.float64()),
         ("forwards", pa.float64()),
+        ("backwards", pa.float64()),
     ]
 )
 
@@ -148,12 +149,13 @@ def _explain(view: View, chunk: Chunk, rows: Sequence[int], method: Method, reco
         for row in rows:
             _explain(view, chunk, [row], method, records)
         return
-    seconds, forwards = (time.perf_counter() - start) / len(rows), found.forwards / len(rows)
+    seconds = time.perf_counter() - start
+    cost = {"seconds": seconds, "forwards": found.forwards, "backwards": found.backwards}
     for row, values in zip(rows, found.maps):
         scale = float(values.abs().max())
         half = (values / scale if scale > 0 else values).half().numpy()
         records[row].update(rows=half.shape[0], columns=half.shape[1], scale=scale, map=half.tobytes())
-        records[row].update(seconds=seconds, forwards=forwards)
+        records[row].update({name: value / len(rows) for name, value in cost.items()})
 
 
 def _case(
