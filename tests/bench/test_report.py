@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from vitrail.bench.protocol import Column, Part, Protocol, Sweep
 from vitrail.bench.report import Cell, Result, Section, gather, html, latex, markdown, plot, terminal, text, write
 from vitrail.bench.report import csv as long_form
 from vitrail.bench.report.compare import agreement, holm
+from vitrail.bench.report.gather import _costs
 from vitrail.bench.report.latex import escape
 from vitrail.bench.report.plots import panels
 from vitrail.bench.run import CHOSEN, scores
@@ -600,3 +602,12 @@ def test_folders_without_a_run_are_told_in_a_sentence(store: Store, tmp_path: Pa
         assert said.out == ""
         assert said.err.count("\n") == 1, said.err
         assert words in said.err, said.err
+
+
+def test_runs_from_before_backward_passes_were_counted_are_read() -> None:
+    table = pa.table({"seconds": [9.0, 0.5, 0.5], "forwards": [2.0, 2.0, 2.0]})
+    old = SimpleNamespace(names=lambda name: table.column_names, read=lambda name, columns: table.select(columns))
+    seconds, forwards, backwards = _costs(old, ["unit"])  # type: ignore[arg-type]
+    assert (seconds, forwards) == (0.5, 2.0)
+    assert np.isnan(backwards)
+    assert all(np.isnan(one) for one in _costs(old, []))  # type: ignore[arg-type]

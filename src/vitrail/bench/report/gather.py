@@ -161,7 +161,7 @@ def _decimals(values: Sequence[float]) -> int:
 
 
 def _costs(store: Store, parts: Sequence[str]) -> tuple[float, float, float]:
-    """Median seconds and mean passes, forward and back, of an image; the first of a run may be slow, passes are alike."""
+    """Median seconds, as the first of a run may be slow, and mean forward and backward passes of an image."""
     found: dict[str, list[float]] = {"seconds": [], "forwards": [], "backwards": []}
     for name in parts:
         table = store.read(name, [one for one in found if one in store.names(name)])
