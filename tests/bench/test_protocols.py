@@ -12,7 +12,8 @@ from torch import Tensor
 
 from vitrail import InputError, cli
 from vitrail.bench import Filter, dataset, run
-from vitrail.bench.load import FILTER, from_dict, protocol, protocols, to_dict
+from vitrail.bench.load import FILTER, from_dict, protocol, protocols, to_dict, with_explainer
+from vitrail.bench.perform import narrowed
 from vitrail.bench.protocol import Column, Part, Protocol
 from vitrail.cli.train import Train
 from vitrail.method import METHODS, Batch, Method, parse, register
@@ -361,3 +362,58 @@ def test_rows_of_aha_join_with_an_explainer() -> None:
     swept = protocol("aha/refine", explainer="some/folder").parts[0].sweep
     assert swept is not None
     assert [place for _, place in swept.at.values()] == [0, 1, 3, 5]
+
+
+def test_the_explainer_that_comes_with_vitrail_joins_by_its_name() -> None:
+    """Its spec as a run has it names no explainer: that is the default."""
+    for name in ("aha/table1", "aha/table3", "aha/table4"):
+        part = protocol(name, explainer="auto").parts[0]
+        assert (part.methods["AHA"], part.later) == ("aha(contrast=1)", {})
+        assert narrowed(protocol(name, explainer="auto"), methods=["AHA T = 3"]).parts[0].methods == {
+            "AHA T = 3": "aha(refine=3, contrast=1)"
+        }
+    swept = protocol("aha/refine", explainer="auto").parts[0]
+    assert swept.sweep is not None
+    assert swept.methods["AHA, T=3"] == "aha(refine=3, contrast=1)"
+    with pytest.raises(InputError, match=r"the row AHA \(aha\(.*\) needs an explainer; add --explainer with a folder"):
+        narrowed(protocol("aha/table1"), methods=["AHA"])
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("aha", "aha(explainer='F')"),
+        ("aha()", "aha(explainer='F')"),
+        ("aha(refine=3)", "aha(explainer='F', refine=3)"),
+        ("aha(explainer=auto, refine=3)", "aha(explainer='F', refine=3)"),
+        ("aha(refine=3, explainer=auto)", "aha(explainer='F', refine=3)"),
+        ("aha(explainer='mine', refine=3)", "aha(explainer='mine', refine=3)"),
+        ("aha('mine')", "aha('mine')"),
+        ("ig", "ig"),
+    ],
+)
+def test_a_row_of_aha_takes_the_explainer_unless_it_names_one(spec: str, expected: str) -> None:
+    assert with_explainer(spec, "F") == expected
+    assert with_explainer(spec, None) == spec
+
+
+def test_the_explainer_that_comes_with_vitrail_from_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "bench",
+        "aha/table1",
+        "--model",
+        "demo",
+        "--data",
+        "scenes:2",
+        "--part",
+        "predicted",
+        "--metrics",
+        "sparseness",
+    ]
+    out = ["--out", str(tmp_path / "run"), "--device", "cpu"]
+    assert cli.main([*words, *out, "--methods", "AHA", "--explainer", "auto"]) == 0
+    assert "AHA" in capsys.readouterr().out
+    assert cli.main([*words, *out, "--methods", "AHA"]) == 2
+    assert "add --explainer" in capsys.readouterr().err

@@ -34,7 +34,7 @@ def found(
         "a model",
         {method: numbers(each) for method, each in (ins_del | {FLOOR: floor}).items()},
         {method: numbers(np.full(4, value)) for method, value in (alike | {FLOOR: 1.0}).items()},
-        {method: ((seconds or {}).get(method, 1.0), 2.0) for method in ins_del},
+        {method: ((seconds or {}).get(method, 1.0), 2.0, 1.0) for method in ins_del},
         images=images,
     )
 
@@ -54,7 +54,7 @@ def test_sure() -> None:
     assert one.cheapest is one.best
     assert one.behind["b"].low > 0
     assert said(one).startswith("Use a. Ins - Del 0.497 (0.4")
-    assert "It costs 1 s and 2 forward passes an image." in said(one)
+    assert "It costs 1 s, 2 forward and 1 backward passes an image." in said(one)
     assert "the next, b, is 0.182 behind (0.1" in said(one)
 
 

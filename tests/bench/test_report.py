@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from vitrail.bench.protocol import Column, Part, Protocol, Sweep
 from vitrail.bench.report import Cell, Result, Section, gather, html, latex, markdown, plot, terminal, text, write
 from vitrail.bench.report import csv as long_form
 from vitrail.bench.report.compare import agreement, holm
+from vitrail.bench.report.gather import _costs
 from vitrail.bench.report.latex import escape
 from vitrail.bench.report.plots import panels
 from vitrail.bench.run import CHOSEN, scores
@@ -114,6 +116,7 @@ def write_part(
                 {spec: values[rows_of] for spec, values in columns.items()},
                 seconds=[9.0 if first + i == 0 else 0.5 for i in range(count)],
                 forwards=[1024.0] * count,
+                backwards=[512.0] * count,
             )
     return store
 
@@ -147,7 +150,8 @@ def test_means_and_intervals(result: Result) -> None:
     assert found.value == pytest.approx(NUMBERS["tis"][INS].mean())
     assert (found.low, found.high) == interval(NUMBERS["tis"][INS])
     assert (found.images, found.published) == (COUNT, 0.741)
-    assert (section.rows[0].seconds, section.rows[0].forwards) == (0.5, 1024), "the median leaves out the slow start"
+    assert (section.rows[0].forwards, section.rows[0].backwards) == (1024, 512)
+    assert section.rows[0].seconds == 0.5, "the median leaves out the slow start"
 
 
 def test_differences_are_taken_picture_by_picture(result: Result) -> None:
@@ -339,7 +343,7 @@ def test_markdown(result: Result) -> None:
     assert r"| Rollout\_50% |" in said
     assert "| skipplus(decompx) (ours) |" in said
     assert "| Older | \N{EN DASH} · paper 0.500 |" in said
-    assert "| method | Ins ↑ | Del ↓ | Ins - Del ↑ | mean rank | s / image | passes |" in said
+    assert "| method | Ins ↑ | Del ↓ | Ins - Del ↑ | mean rank | s / image | forwards | backwards |" in said
     assert "- Ins - Del ↑: `insertion` - `deletion`, picture by picture" in said
     assert "- Older: the paper's alone, not run" in said
     assert "Model `demo`, weights `0123456789abcdef`, fp32; the predicted class is explained" in said
@@ -393,7 +397,8 @@ def test_csv(result: Result) -> None:
     assert [first[key] for key in ("part", "method", "spec", "column", "images", "rank", "best", "tied")] == [
         *("deit", "TIS", "tis", "Ins", "40", "1", "true", "false")
     ]
-    assert (first["published"], first["seconds"], first["forwards"]) == ("0.741", "0.5", "1024.0")
+    assert (first["published"], first["seconds"]) == ("0.741", "0.5")
+    assert (first["forwards"], first["backwards"]) == ("1024.0", "512.0")
     older = next(row for row in rows if row["method"] == "Older")
     assert (older["value"], older["spec"], older["published"]) == ("", "", "0.5")
 
@@ -597,3 +602,12 @@ def test_folders_without_a_run_are_told_in_a_sentence(store: Store, tmp_path: Pa
         assert said.out == ""
         assert said.err.count("\n") == 1, said.err
         assert words in said.err, said.err
+
+
+def test_runs_from_before_backward_passes_were_counted_are_read() -> None:
+    table = pa.table({"seconds": [9.0, 0.5, 0.5], "forwards": [2.0, 2.0, 2.0]})
+    old = SimpleNamespace(names=lambda name: table.column_names, read=lambda name, columns: table.select(columns))
+    seconds, forwards, backwards = _costs(old, ["unit"])  # type: ignore[arg-type]
+    assert (seconds, forwards) == (0.5, 2.0)
+    assert np.isnan(backwards)
+    assert all(np.isnan(one) for one in _costs(old, []))  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ from vitrail.bench import recommend, report
 from vitrail.bench.data import KINDS, Dataset, Item, dataset
 from vitrail.bench.engines import Local, Ray
 from vitrail.bench.filter import Filter
-from vitrail.bench.load import from_dict, protocol, protocols, to_dict
+from vitrail.bench.load import from_dict, protocol, protocols, to_dict, with_explainer
 from vitrail.bench.perform import narrowed, perform
 from vitrail.bench.places import placed
 from vitrail.bench.protocol import Column, Part, Protocol, Sweep
@@ -43,4 +43,5 @@ __all__ = [
     "run",
     "scores",
     "to_dict",
+    "with_explainer",
 ]

@@ -120,10 +120,17 @@ def _explained_by(explainer: str | None, given: Any) -> Any:
     """What stands in a file, with an explainer in every row of AHA that names none, or the one of vitrail's own."""
     if isinstance(given, dict):
         return {key: _explained_by(explainer, value) for key, value in given.items()}
-    if explainer is not None and isinstance(given, str) and given.startswith("aha("):
-        given = given.replace("explainer=auto, ", "")
-        return given if "explainer" in given else given.replace("aha(", f"aha(explainer={explainer!r}, ", 1)
-    return given
+    return with_explainer(given, explainer) if isinstance(given, str) else given
+
+
+def with_explainer(spec: str, explainer: str | None) -> str:
+    """The spec of a row of AHA with this explainer, where it names none or vitrail's own; any other spec as it is."""
+    name, _, inside = spec.strip().partition("(")
+    if explainer is None or name.strip() != "aha":
+        return spec
+    inside = re.sub(r"explainer=auto\s*,?", "", inside.removesuffix(")")).strip(" ,")
+    named = "explainer=" in inside or inside.startswith(("'", '"'))
+    return f"aha({', '.join(word for word in ('' if named else f'explainer={explainer!r}', inside) if word)})"
 
 
 def _mapping(given: Any, where: str) -> dict[str, Any]:
@@ -198,15 +205,14 @@ def _part(name: str, given: dict[str, Any], where: str) -> Part:
             raise InputError(f"{where}: {key} must be {' or '.join(options)}, but {given[key]!r} was given")
     columns = _columns(given["columns"], where)
     methods = _methods(given.get("methods", {}), where)
-    late = _methods(given.get("later", {}), where, absent=True)
+    arrived, later = _late(given.get("later", {}), where)
+    _refuse_same(methods, arrived, where)
+    methods |= arrived
     sweep = None
     if "sweep" in given:
-        swept, swept_late, sweep = _swept(given["sweep"], where)
+        swept, swept_later, sweep = _swept(given["sweep"], where)
         _refuse_same(methods, swept, where)
-        methods, late = methods | swept, late | swept_late
-    arrived = {label: spec for label, spec in late.items() if _exists(spec)}
-    _refuse_same(methods, arrived, where)
-    methods, later = methods | arrived, {label: spec for label, spec in late.items() if label not in arrived}
+        methods, later = methods | swept, later | swept_later
     ours = tuple(_methods(given.get("ours", []), where).values())
     if not methods and not ours:
         raise InputError(f"{where} has no methods; add the key 'methods', or 'ours'")
@@ -257,6 +263,15 @@ def _methods(given: Any, where: str, *, absent: bool = False) -> dict[str, str]:
     return found
 
 
+def _late(given: Any, where: str) -> tuple[dict[str, str], dict[str, str]]:
+    """What each method is called -> its spec, of those that are there by now, and of those that are not."""
+    found = _methods(given, where, absent=True)
+    # As they were written: a spec as a run has it leaves out what is the default, such as explainer=auto.
+    written = {str(spec): spec for spec in given} if isinstance(given, list) else given
+    arrived = {label: spec for label, spec in found.items() if _exists(written[label])}
+    return arrived, {label: spec for label, spec in found.items() if label not in arrived}
+
+
 def _refuse_same(methods: Mapping[str, str], more: Mapping[str, str], where: str) -> None:
     """A method has one row: two names for one would lose one of them."""
     names = {spec: label for label, spec in methods.items()}
@@ -282,8 +297,11 @@ def _swept(given: Any, where: str) -> tuple[dict[str, str], dict[str, str], Swee
                 _plain({axis: value}, {axis: NUMBER}, where)
                 label = f"{line}, {axis}={value}"
                 specs[label], at[label] = spec.replace("{}", str(value)), (line, float(value))
-    methods, later = _methods(found["methods"], where), _methods(found["later"], where, absent=True)
-    run = {label: place for label, place in at.items() if label in methods or _exists(later[label])}
+    methods = _methods(found["methods"], where)
+    arrived, later = _late(found["later"], where)
+    _refuse_same(methods, arrived, where)
+    methods |= arrived
+    run = {label: place for label, place in at.items() if label in methods}
     return methods, later, Sweep(axis, run) if run else None
 
 

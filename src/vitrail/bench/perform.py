@@ -97,6 +97,11 @@ def _narrowed(part: Part, methods: Sequence[str], metrics: Sequence[str]) -> Par
         specs = {parse_method(spec).spec: label for label, spec in part.methods.items()}
         kept, ours = {}, []
         for name in methods:
+            if part.later.get(name, "").startswith("aha"):
+                raise InputError(
+                    f"the row {name} ({part.later[name]}) needs an explainer; add --explainer with a folder that "
+                    "vitrail train wrote, or --explainer auto for the demo model"
+                )
             spec = parse_method(part.methods.get(name, name)).spec
             if spec in specs:
                 kept[specs[spec]] = part.methods[specs[spec]]

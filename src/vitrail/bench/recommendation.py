@@ -43,6 +43,7 @@ class Candidate:
         likeness_low: The lower end of its 95 % interval.
         seconds: Time an image takes, the median.
         passes: Forward passes an image takes, the mean.
+        backwards: Backward passes likewise.
     """
 
     method: str
@@ -55,6 +56,7 @@ class Candidate:
     likeness_low: float
     seconds: float
     passes: float
+    backwards: float
 
     @property
     def beats_random(self) -> bool:
@@ -242,7 +244,7 @@ def conclude(
     model: str,
     ins_del: Mapping[str, Measured],
     likeness: Mapping[str, Measured],
-    costs: Mapping[str, tuple[float, float]],
+    costs: Mapping[str, tuple[float, float, float]],
     *,
     images: int,
     unavailable: tuple[str, ...] = (),
@@ -254,7 +256,7 @@ def conclude(
         model: The model's name.
         ins_del: Method -> Ins - Del, `FLOOR` among them.
         likeness: Method -> how alike its maps stay when the model forgets.
-        costs: Method -> seconds and forward passes an image.
+        costs: Method -> seconds, forward and backward passes an image.
         images: How many pictures took part.
         unavailable: See `Recommendation`.
         failed: See `Recommendation`.
@@ -274,6 +276,7 @@ def conclude(
                     likeness_low=likeness[method].low,
                     seconds=costs[method][0],
                     passes=costs[method][1],
+                    backwards=costs[method][2],
                 )
             )
     found.sort(key=lambda one: math.inf if math.isnan(one.value) else -one.value)
@@ -286,7 +289,8 @@ def conclude(
 
 
 def _cost(one: Candidate) -> str:
-    return f"{cost(one.seconds)} s and {cost(one.passes)} forward pass{'' if one.passes == 1 else 'es'} an image"
+    passes = f"{cost(one.passes)} forward and {cost(one.backwards)} backward passes"
+    return f"{cost(one.seconds)} s, {passes} an image"
 
 
 def counted(number: int, what: str) -> str:

@@ -138,6 +138,7 @@ SCHEMA = pa.schema(
         ("map", pa.binary()),
         ("seconds", pa.float64()),
         ("forwards", pa.float64()),
+        ("backwards", pa.float64()),
     ]
 )
 
@@ -158,9 +159,10 @@ def _explain(view: View, chunk: Chunk, rows: Sequence[int], method: Method, reco
         return
     for row, empty, notes in zip(rows, found.empty.tolist(), found.notes):
         records[row].update(empty=empty, notes=list(notes))
-    seconds, forwards = (time.perf_counter() - start) / len(rows), found.forwards / len(rows)
+    seconds = time.perf_counter() - start
+    cost = {"seconds": seconds, "forwards": found.forwards, "backwards": found.backwards}
     for row, values in zip(rows, found.maps):
-        records[row].update(kept(values), seconds=seconds, forwards=forwards)
+        records[row].update(kept(values) | {name: value / len(rows) for name, value in cost.items()})
 
 
 def _case(

@@ -40,7 +40,7 @@ class Bench:
     metrics: tuple[str, ...] = ()
     """Only these columns: the paper's names, or any metrics or presets."""
     explainer: str | None = None
-    """The explainer of AHA's rows, a folder that vitrail train wrote; they are not run without."""
+    """The explainer of AHA's rows, a folder that vitrail train wrote, or auto (demo's own); not run without."""
     limit: int | None = None
     """So many pictures, evenly spread."""
     chunk: int | None = None
@@ -65,10 +65,11 @@ class Bench:
 
     def run(self) -> None:
         """Measure, and print the report."""
-        from vitrail.bench import narrowed, perform, placed, protocol, report
+        from vitrail.bench import narrowed, perform, placed, protocol, report, with_explainer
 
         whole = placed(self._changed(protocol(self.protocol, explainer=self.explainer)), self.data)
-        wanted = narrowed(whole, self.part, self.methods, self.metrics)
+        methods = tuple(with_explainer(method, self.explainer) for method in self.methods)
+        wanted = narrowed(whole, self.part, methods, self.metrics)
         out = self.out or f"runs/{wanted.name.replace('/', '-')}"
         command = shlex.join(["vitrail", *sys.argv[1:]])
         store = perform(

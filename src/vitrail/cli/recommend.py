@@ -84,7 +84,7 @@ def _table(found: "Recommendation") -> "Table":
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
     table.add_column("method", overflow="fold")
-    for heading in ("Ins - Del ↑", "likeness ↓", "s/image", "passes"):
+    for heading in ("Ins - Del ↑", "likeness ↓", "s/image", "forwards", "backwards"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("")
     for one in found.candidates:
@@ -94,6 +94,7 @@ def _table(found: "Recommendation") -> "Table":
             report.figure(one.likeness, 2),
             report.cost(one.seconds),
             report.cost(one.passes),
+            report.cost(one.backwards),
         )
         table.add_row(one.method, *numbers, _verdict(found, one))
     table.add_row(FLOOR, report.figure(found.floor, 3), "", "", "", "the floor")

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from vitrail.method.aha import AHA, POWERS, Grid, Losses, Objective, at_once, brought, misfits, rank_entropy
+from vitrail.method.aha import AHA, POWERS, Grid, Losses, Objective, at_once, brought, marks, misfits, rank_entropy
 from vitrail.method.alti import ALTI
 from vitrail.method.atman import AtMan
 from vitrail.method.attention import AttIxG, GenAtt, GradRollout, RawAttention, Rollout
@@ -108,6 +108,7 @@ __all__ = [
     "brought",
     "checksum",
     "describe",
+    "marks",
     "methods",
     "misfits",
     "parse",

@@ -7,7 +7,7 @@ from vitrail.model.inputs import Preprocess, sources_of
 from vitrail.model.memory import in_parts, is_out_of_memory
 from vitrail.model.relevance import Entry, Relevance, relevances, trace_pixels, trace_tokens
 from vitrail.model.rules import FROZEN, GUIDED, TRUE, Rule
-from vitrail.model.sources import load, zero_shot
+from vitrail.model.sources import load, usable, zero_shot
 from vitrail.model.tap import Tap
 from vitrail.model.target import Likeness, Target, TargetLike, class_index, representation, resolve
 from vitrail.model.trace import Need, Precision, Trace, full
@@ -43,5 +43,6 @@ __all__ = [
     "sources_of",
     "trace_pixels",
     "trace_tokens",
+    "usable",
     "zero_shot",
 ]

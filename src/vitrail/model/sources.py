@@ -70,7 +70,7 @@ def load(
     elif weights is not None:
         load_weights(module, weights, str(checkpoint))
     if device is not None:
-        module = module.to(_device(device))
+        module = module.to(usable(device))
     preprocess = replace(
         preprocess,
         size=size or preprocess.size,
@@ -350,7 +350,8 @@ def _unwrapped(model: nn.Module) -> nn.Module:
     return _unwrapped(inner) if isinstance(inner, nn.Module) else model
 
 
-def _device(device: str | torch.device) -> torch.device:
+def usable(device: str | torch.device) -> torch.device:
+    """A device by its name, once something could be put on it."""
     try:
         found = torch.device(device)
         torch.empty(0, device=found)

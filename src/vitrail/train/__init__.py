@@ -2,8 +2,20 @@
 
 from vitrail.train.loop import Learner
 from vitrail.train.pictures import joined
-from vitrail.train.plan import Training
+from vitrail.train.plan import Training, whole
 from vitrail.train.report import CURVE, REPORT
 from vitrail.train.run import CHECKPOINT, EXPLAINER, LOG, launched, train
 
-__all__ = ["CHECKPOINT", "CURVE", "EXPLAINER", "LOG", "REPORT", "Learner", "Training", "joined", "launched", "train"]
+__all__ = [
+    "CHECKPOINT",
+    "CURVE",
+    "EXPLAINER",
+    "LOG",
+    "REPORT",
+    "Learner",
+    "Training",
+    "joined",
+    "launched",
+    "train",
+    "whole",
+]

@@ -4,14 +4,15 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from vitrail.bench import Item
 from vitrail.errors import InputError
-from vitrail.method import POWERS, Explainer, Grid, Losses, at_once, brought, misfits, rank_entropy
+from vitrail.method import POWERS, Explainer, Grid, Losses, at_once, brought, marks, misfits, rank_entropy
 from vitrail.model import Target, View
 from vitrail.perturb import Baseline, baseline
-from vitrail.train.pictures import Draw, Pictures, centre, cut, draws
+from vitrail.train.pictures import Draw, Pictures, centre, cut, draws, numbers_drawn
 from vitrail.train.plan import Training
 
 FEWEST = 8
@@ -36,6 +37,18 @@ class Seen(NamedTuple):
     features: list[Tensor]
 
 
+class Looked(NamedTuple):
+    """What held-out pictures say of an explainer's maps.
+
+    Attributes:
+        difference: Hard insertion minus deletion, the mean over pictures and references.
+        contrast: The power by which the maps say how much of the answer there is: `Explainer.magnitudes`.
+    """
+
+    difference: float
+    contrast: float
+
+
 class Learner:
     """An explainer, its optimiser, and the pictures; on one of several devices.
 
@@ -48,10 +61,14 @@ class Learner:
 
     def __init__(self, view: View, items: Sequence[Item], training: Training, fabric: Any) -> None:
         if len(items) < FEWEST:
-            raise InputError(f"training needs {FEWEST} pictures or more, but {len(items)} was given; add some")
+            raise InputError(f"training needs {FEWEST} pictures or more, but --data has {len(items)}; give more")
+        cells, most = training.cells[1], min(view.size) // 2
+        if cells > most:
+            height, width = view.size
+            raise InputError(f"--cells must be at most {most} for {height} x {width} pixels, but {cells} was given")
         if training.batch % fabric.world_size:
             raise InputError(
-                f"a batch of {training.batch} cannot be shared evenly by {fabric.world_size} processes; "
+                f"--batch {training.batch} cannot be shared evenly by {fabric.world_size} processes; "
                 f"give a multiple of {fabric.world_size}"
             )
         self.view, self.training, self.fabric = view, training, fabric
@@ -59,8 +76,8 @@ class Learner:
         kept = _spread(len(items), count)
         others = sorted(set(range(len(items))) - set(kept))
         learned = _spread(len(others), min(training.limit or len(others), len(others)))
-        self.pictures = Pictures([items[others[i]] for i in learned], view.size)
-        self.held = Pictures([items[i] for i in kept], view.size)
+        self.pictures = Pictures([items[others[i]] for i in learned], view.size, self._mark)
+        self.held = Pictures([items[i] for i in kept], view.size, self._mark)
         self.baselines: list[Baseline] = [baseline(spec) for spec in REFERENCES]
         torch.manual_seed(training.seed)  # the decoder's first weights
         self.explainer = Explainer.for_view(
@@ -156,22 +173,18 @@ class Learner:
 
     # ------------------------------------------------------------------------------------------------- held-out
 
-    def look(self, *, chance: bool = False) -> dict[str, float]:
-        """Hard insertion and deletion on the pictures that are never learned from, means of the three references.
-
-        Args:
-            chance: Of maps of chance instead of the explainer's.
-        """
-        found = []
+    def look(self) -> Looked:
+        """What the pictures that are never learned from say of the explainer's maps."""
+        grid, counts = self._judging()
+        areas, gaps = [], []
         for numbers in torch.arange(len(self.held)).split(16):
             maps, images, logits = self.shown(numbers.tolist())
-            classes = logits.argmax(1)
-            if chance:
-                generator = torch.Generator().manual_seed(_mixed(self.training.seed, int(numbers[0])))
-                maps = torch.rand(maps.shape, generator=generator).to(maps.device)
-            found.append(self.judged(maps, images, classes))
-        deletion, insertion = torch.cat(found).mean(0).tolist()
-        return {"deletion": deletion, "insertion": insertion, "difference": insertion - deletion}
+            curves = self._hard(maps, images, logits.argmax(1))
+            areas.append(_areas(curves))
+            shares = torch.stack([brought(each) for each in curves]).mean(0)
+            gaps.append(misfits(maps, grid, counts, shares).cpu())
+        deletion, insertion = torch.cat(areas).mean(0).tolist()
+        return Looked(insertion - deletion, POWERS[int(torch.cat(gaps, 1).mean(1).argmin())])
 
     def judged(self, maps: Tensor, images: Tensor, classes: Tensor) -> Tensor:
         """(B, 2) float64, on the CPU: hard deletion and insertion of each image, means of the three references.
@@ -181,18 +194,7 @@ class Learner:
             images: (B, 3, H, W) inputs of the target.
             classes: (B,) the classes that the maps explain.
         """
-        curves = self._hard(maps, images, classes)
-        return torch.stack([each.cpu().double().mean(2) for each in curves]).mean(0)
-
-    def contrast(self) -> float:
-        """The power by which held-out pictures' maps say how much of the answer there is: `Explainer.magnitudes`."""
-        grid, counts = self._judging()
-        found = []
-        for numbers in torch.arange(len(self.held)).split(16):
-            maps, images, logits = self.shown(numbers.tolist())
-            shares = torch.stack([brought(each) for each in self._hard(maps, images, logits.argmax(1))]).mean(0)
-            found.append(misfits(maps, grid, counts, shares).cpu())
-        return POWERS[int(torch.cat(found, 1).mean(1).argmin())]
+        return _areas(self._hard(maps, images, classes))
 
     def _hard(self, maps: Tensor, images: Tensor, classes: Tensor) -> list[Tensor]:
         """(B, 2, S) for each of the three references: the curves of hard deletion and insertion."""
@@ -225,9 +227,22 @@ class Learner:
 
     # ----------------------------------------------------------------------------------------------------- to keep
 
+    def _mark(self, picture: Image.Image) -> int:
+        how = self.view.preprocess
+        return int(marks(how, how.tensor(picture)[None]))
+
+    def marks(self, steps: int) -> Tensor:
+        """The marks of the pictures that so many steps learned from, and of those held out."""
+        numbers = numbers_drawn(len(self.pictures), self.training.batch, self.training.seed, steps)
+        return torch.tensor(self.pictures.marked(numbers) + self.held.marked(range(len(self.held))))
+
     def state(self) -> dict[str, Any]:
-        """What the next step depends on, besides its number: learned weights and the optimiser's memory."""
-        return {"weights": dict(_weights(self.explainer)), "optimiser": self.optimiser.state_dict()}
+        """What the next step depends on, besides its number: learned weights and the optimiser's memory; and marks."""
+        return {
+            "weights": dict(_weights(self.explainer)),
+            "optimiser": self.optimiser.state_dict(),
+            "marks": dict(self.pictures.marks),
+        }
 
     def load(self, state: dict[str, Any]) -> None:
         """Be as when `state` was called."""
@@ -235,6 +250,12 @@ class Learner:
             for name, weight in _weights(self.explainer).items():
                 weight.copy_(state["weights"][name])
         self.optimiser.load_state_dict(state["optimiser"])
+        self.pictures.marks |= state.get("marks", {})
+
+
+def _areas(curves: Sequence[Tensor]) -> Tensor:
+    """(B, 2, S) curves of each reference -> (B, 2) their means, float64, on the CPU."""
+    return torch.stack([each.cpu().double().mean(2) for each in curves]).mean(0)
 
 
 def _weights(model: nn.Module) -> dict[str, Tensor]:

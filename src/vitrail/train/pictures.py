@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -31,8 +31,11 @@ UNREADABLE = (OSError, InputError, ValueError, Image.DecompressionBombError)
 
 
 def joined(specs: Sequence[str]) -> Dataset:
-    """Several datasets one behind the other; each picture is then named with its dataset, as names may come twice."""
-    parts = [dataset(spec) for spec in specs]
+    """Several datasets one behind the other; each picture is then named with its dataset, as names may come twice.
+
+    Of datasets with a part to learn from and one to judge by, it is the former.
+    """
+    parts = [dataset(spec, learn=True) for spec in specs]
     if len(parts) == 1:
         return parts[0]
     items = (replace(item, name=f"{part.spec}: {item.name}") for part in parts for item in part)
@@ -45,13 +48,19 @@ class Pictures:
     Args:
         items: The pictures.
         size: Height and width of the model's input.
+        mark: The number by which a picture is known again.
 
     Attributes:
         broken: What could not be read, and why.
+        marks: The marks of the pictures that were read, by their numbers.
     """
 
-    def __init__(self, items: Sequence[Item], size: tuple[int, int]) -> None:
+    def __init__(
+        self, items: Sequence[Item], size: tuple[int, int], mark: Callable[[Image.Image], int] | None = None
+    ) -> None:
         self.items = list(items)
+        self.marks: dict[int, int] = {}
+        self._mark = mark
         self.size = (round(size[0] * MARGIN), round(size[1] * MARGIN))
         self.broken: dict[str, str] = {}
         shape = (len(self.items), 3, *self.size)
@@ -90,6 +99,11 @@ class Pictures:
             self._shelf = self._shelf.to(device)
         self._whole = True
 
+    def marked(self, numbers: Sequence[int]) -> list[int]:
+        """The marks of some of the pictures, which are read for it where they were not yet; broken ones have none."""
+        list(self._readers.map(self._read, [number for number in numbers if number not in self.marks]))
+        return [self.marks[number] for number in numbers if number in self.marks]
+
     def _readable(self, number: int) -> Tensor:
         for other in range(len(self.items)):
             found = self._read((number + other) % len(self.items))
@@ -107,6 +121,8 @@ class Pictures:
         try:
             picture = pictures.read(item.picture())
             square = ImageOps.fit(picture, self.size[::-1], Image.Resampling.BICUBIC)
+            if self._mark is not None and number not in self.marks:
+                self.marks[number] = self._mark(picture)
         except UNREADABLE as error:
             self.broken[item.name] = str(error)
             return None
@@ -161,6 +177,11 @@ def draws(count: int, batch: int, seed: int, step: int, *, others: float, refere
         rank = int(chance.integers(1, 5)) if other else 0
         found.append(Draw(number, (left, top, share, share), bool(mirrored), rank, int(chance.integers(references))))
     return found
+
+
+def numbers_drawn(count: int, batch: int, seed: int, steps: int) -> list[int]:
+    """The numbers of the pictures that were drawn in so many steps."""
+    return sorted(_order(count, seed, 0)[: min(count, batch * steps)].tolist())
 
 
 @lru_cache(maxsize=2)  # a step may end one epoch and begin the next

@@ -11,8 +11,35 @@ from vitrail.model import Precision
 WARM = 0.1
 """The share of the steps in which the learning rate rises."""
 
+MOST, MOST_AT_ONCE = 2**31 - 1, 2**16
+"""The largest whole numbers taken: of things that are counted, and of things that memory holds at once."""
+
+FLAGS = {
+    "target": "another model",
+    "pictures": "other pictures",
+    "batch": "--batch",
+    "rate": "--rate",
+    "objective": "--curve",
+    "cells": "--cells",
+    "encoder": "--backbone",
+    "channels": "--channels",
+    "evidence": "--evidence",
+    "precision": "--precision",
+    "seed": "--seed",
+    "look": "--look",
+    "limit": "--limit",
+    **{name: name for name in ("decay", "clip", "temperatures", "noises", "others", "held")},
+}
+"""What a training depends on, in the words of the command line, where it has any."""
+
 Switch = Literal["on", "off"]
 Report = Literal["full", "short"]
+
+
+def whole(flag: str, value: int | None, least: int = 1, most: int = MOST) -> None:
+    """Refuse a number that a flag of ``vitrail train`` cannot take; None was not given."""
+    if value is not None and not least <= value <= most:
+        raise InputError(f"{flag} must be a whole number from {least} to {most}, but {value} was given")
 
 
 @dataclass(frozen=True)
@@ -39,8 +66,7 @@ class Training:
         held: Pictures that are never learned from, at most; a tenth where there are fewer.
         look: Steps between two looks at them, and between two checkpoints.
         sheet: Steps between two picture sheets.
-        gates: Stop when the maps are no better than chance, or rank no more clearly than untrained ones, at a quarter
-            of the way.
+        gates: Stop when the maps are no better than untrained ones, or rank no more clearly, at a quarter of the way.
         limit: Learn from so many pictures only, evenly spread; what is held out stays the same.
         report: ``full`` compares the explainer, plain and refined, with other methods; ``short`` with chance alone.
     """
@@ -68,15 +94,26 @@ class Training:
     report: Report = "full"
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch", "look", "sheet", "held"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be 1 or more, but {getattr(self, name)} was given")
-        if self.limit is not None and self.limit < 1:
-            raise InputError(f"limit must be 1 or more, but {self.limit} was given; leave it out to take all")
-        if min(self.temperatures) <= 0 or not 2 <= self.cells[0] <= self.cells[1]:
-            raise InputError(
-                f"temperatures must be above 0 and cells from 2 up, but {self.temperatures} and {self.cells} were given"
-            )
+        """Refuse what cannot be trained with, in the words of the command line."""
+        whole("--steps", self.steps)
+        whole("--batch", self.batch, most=MOST_AT_ONCE)
+        whole("--curve", self.objective.steps, most=MOST_AT_ONCE)
+        whole("--channels", self.channels, 8, MOST_AT_ONCE)
+        for cells in self.cells:
+            whole("--cells", cells, 2, MOST_AT_ONCE)
+        whole("--look", self.look)
+        whole("--sheet", self.sheet)
+        whole("--limit", self.limit)
+        whole("--seed", self.seed, 0)
+        whole("held", self.held)
+        if self.channels is not None and self.channels % 8:
+            raise InputError(f"--channels must be a multiple of 8, but {self.channels} was given")
+        if self.cells[0] > self.cells[1]:
+            raise InputError(f"--cells must be the fewest and the most, but {self.cells[0]} {self.cells[1]} was given")
+        if not 0 < self.rate <= 1:
+            raise InputError(f"--rate must be a number above 0 and at most 1, but {self.rate} was given")
+        if not min(self.temperatures) > 0:
+            raise InputError(f"temperatures must be above 0, but {self.temperatures} was given")
 
     def temperature(self, step: int) -> float:
         """Of the soft ranks at a step."""

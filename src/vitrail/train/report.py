@@ -64,7 +64,7 @@ def write_report(
     out: Path,
     explainer: Path,
     history: History,
-    chance: float,
+    untrained: float,
     seconds: float,
     *,
     progress: bool = False,
@@ -76,8 +76,8 @@ def write_report(
         out: The training's folder.
         explainer: The explainer's own folder, as users will load it.
         history: What was lost.
-        chance: Insertion minus deletion of maps of chance.
-        seconds: How long the training took.
+        untrained: Insertion minus deletion of the maps before training.
+        seconds: How long the training took, all its parts together.
         progress: Show a progress line.
     """
     training, fabric = learner.training, learner.fabric
@@ -98,8 +98,8 @@ def write_report(
         *left_out,
         f"![the training]({CURVE})",
         "",
-        f"On the way. Maps of chance have a difference of {chance:.4f}. Rank entropy is 1 where a map ranks nothing;",
-        "that of the untrained explainer at the same temperature stands beside it.",
+        f"On the way. The untrained explainer's maps have a difference of {untrained:.4f}. Rank entropy is 1 where a",
+        "map ranks nothing; that of the untrained explainer at the same temperature stands beside it.",
         "",
         "| steps | difference | rank entropy | untrained |",
         "|---|---|---|---|",
@@ -113,7 +113,7 @@ def write_report(
     if broken:
         name, why = next(iter(broken.items()))
         lines += ["", f"{len(broken)} pictures could not be read and were left out; the first, {name}: {why}"]
-    picture = show.mean_curves(_lines(history, chance), title=f"{learner.view.name}", across="steps", up="")
+    picture = show.mean_curves(_lines(history, untrained), title=f"{learner.view.name}", across="steps", up="")
     write_whole(out / CURVE, lambda file: picture.save(file, "PNG"))
     write_whole(out / REPORT, lambda file: file.write(("\n".join(lines) + "\n").encode()))
 
@@ -177,8 +177,8 @@ def _wait(images: Tensor) -> None:
         torch.cuda.synchronize(images.device)
 
 
-def _lines(history: History, chance: float) -> list[show.Line]:
-    """What is drawn: what was learned, what held-out pictures say of it, and chance."""
+def _lines(history: History, untrained: float) -> list[show.Line]:
+    """What is drawn: what was learned, what held-out pictures say of it, and where it began."""
     parts = np.array_split(np.arange(len(history)), min(POINTS, len(history)))
     soft = [float(np.mean([history[i]["insertion"] - history[i]["deletion"] for i in part])) for part in parts]
     looks = [row for row in history if "held" in row]
@@ -187,7 +187,7 @@ def _lines(history: History, chance: float) -> list[show.Line]:
     return [
         show.Line("soft ins - del, learned from", np.array([part.mean() + 1 for part in parts]), np.array([soft])),
         show.Line("hard ins - del, held-out", steps, np.array([[row["held"] for row in looks]])),
-        show.Line("the same of chance", ends, np.array([[chance, chance]])),
+        show.Line("the same, untrained", ends, np.array([[untrained, untrained]])),
         show.Line("rank entropy, held-out", steps, np.array([[row["entropy"] for row in looks]])),
         show.Line("rank entropy, untrained", steps, np.array([[row["untrained"] for row in looks]])),
     ]

@@ -198,9 +198,7 @@ def test_attribute_in_captums_manner(view: View, folder: str) -> None:
 
 def test_without_an_explainer_it_says_what_to_do(view: View, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(method, "SHIPPED", tmp_path / "scenes_aha")
-    words = (
-        r"no explainer for VisionTransformer comes with vitrail; train one with: vitrail train .* aha\(explainer=DIR\)"
-    )
+    words = r"no explainer for VisionTransformer comes with vitrail; train one with: vitrail train .* aha\(explainer='D"
     with pytest.raises(InputError, match=words):
         parse("aha").check(view)
     demo = load("demo", device="cpu")

@@ -1,11 +1,14 @@
 """Refinement: every picture by itself, and the explainer as it was."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
-from vitrail import scenes
+from vitrail import explain, scenes
 from vitrail.errors import InputError
+from vitrail.method.aha import refine as refine_module
 from vitrail.method.aha.explainer import Explainer
 from vitrail.method.aha.objective import Grid, Objective
 from vitrail.method.aha.refine import CELLS, REFERENCES, asking, refine
@@ -114,3 +117,38 @@ def test_bad_settings(view: View, images: Tensor, classes: Tensor, explainer: Ex
     for steps, rate in ((-1, 1e-4), (1, 0.0)):
         with pytest.raises(InputError, match="refining takes 0 steps or more at a rate above 0"):
             refine(explainer, view, images, classes, steps, rate=rate)
+
+
+def test_the_trained_explainer_refines_alike_in_any_company(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trained to a low temperature, ranks in float32 would amplify rounding to 1e-3 between batches."""
+    monkeypatch.setattr("vitrail.method.aha.method.CURVE", 4)  # so that pictures share a pass of 32 copies
+    pictures = [scenes.make(100 + i).pil for i in range(5)]
+    alone = explain(view, pictures, "aha(refine=1)", batch=1).maps
+    assert torch.allclose(explain(view, pictures, "aha(refine=1)", batch=5).maps, alone, rtol=0, atol=1e-5)
+    plain, asked = refine_module.refine, []
+
+    def full(explainer: Explainer, view: View, images: Tensor, *rest: Any, **more: Any) -> Tensor:
+        asked.append(len(images))
+        if len(images) > 2:
+            raise torch.OutOfMemoryError("no memory left")
+        return plain(explainer, view, images, *rest, **more)
+
+    monkeypatch.setattr(refine_module, "refine", full)
+    halved = explain(view, pictures, "aha(refine=1)", batch=5)
+    assert asked == [5, 2, 2, 1]
+    assert torch.allclose(halved.maps, alone, rtol=0, atol=1e-5)
+
+
+def test_answers_come_in_halves_where_memory_runs_out(
+    view: View, images: Tensor, classes: Tensor, explainer: Explainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = refine(explainer, view, images, classes, 1, objective=FEW)
+    plain = Target.probability
+
+    def full(self: Target, logits: Tensor) -> Tensor:
+        if len(logits) > 5:
+            raise torch.OutOfMemoryError("no memory left")
+        return plain(self, logits)
+
+    monkeypatch.setattr(Target, "probability", full)
+    assert torch.allclose(refine(explainer, view, images, classes, 1, objective=FEW), whole, rtol=0, atol=1e-5)

@@ -73,13 +73,16 @@ def unrolled(runs: tuple[int, ...] | str, size: tuple[int, int]) -> np.ndarray:
     return flat.reshape(size[::-1]).T
 
 
-def coco_items(argument: str, spec: str) -> Dataset:
+def coco_items(argument: str, spec: str, *, learn: bool = False) -> Dataset:
     """``coco:ROOT``: annotations/instances_val2017.json and val2017/*.jpg; one item for each (picture, class).
 
     The classes are those of the table `COCO`. Regions of crowds do not count.
     """
     root = folder_of(argument, spec)
-    split = next((s for s in ("val2017", "val2014", "train2017", "train2014") if _instances(root, s).is_file()), None)
+    splits = ("train2017", "train2014") if learn else ("val2017", "val2014", "train2017", "train2014")
+    split = next((split for split in splits if _instances(root, split).is_file()), None)
+    if split is None and learn:
+        raise InputError(f"{spec} has no {_instances(root, 'train2017')}, and val is there to judge by; unpack it")
     if split is None:
         raise InputError(f"{spec}: there is no {_instances(root, 'val2017')}; unpack COCO's annotations there")
     folder = first_of(root, (split, f"images/{split}", "images"))

@@ -10,6 +10,12 @@ from vitrail.bench.data.readers import IdFile, PictureFile, annotated, first_of,
 from vitrail.errors import InputError
 
 PLACES = ("", "val", "validation", "train", "ILSVRC/Data/CLS-LOC/val", "Data/CLS-LOC/val")
+LEARNED = ("train", "ILSVRC/Data/CLS-LOC/train", "Data/CLS-LOC/train", "")
+"""Where pictures to learn from lie; in ROOT itself only as class folders."""
+
+JUDGED = ("val", "validation", "test")
+"""Names of folders with pictures that explanations are judged by."""
+
 ANNOTATIONS = ("Annotations/CLS-LOC", "ILSVRC/Annotations/CLS-LOC", "Annotations", "bbox")
 DEVKITS = ("", "data", "devkit", "devkit/data", "ILSVRC2012_devkit_t12/data")
 SOLUTION, TRUTH, META = "LOC_val_solution.csv", "ILSVRC2012_validation_ground_truth.txt", "meta.mat"
@@ -17,18 +23,19 @@ SUBSETS = (50, 300, 919)
 """How many classes ImageNet-S has in its three sizes."""
 
 
-def imagenet_items(argument: str, spec: str) -> Dataset:
+def imagenet_items(argument: str, spec: str, *, learn: bool = False) -> Dataset:
     """``imagenet:ROOT``: class folders, or a flat folder with the labels of Kaggle or of the development kit.
 
     The pictures lie in ROOT or in val/, train/ or ILSVRC/Data/CLS-LOC/val/ in it. Boxes come from LOC_val_solution.csv
-    or, where that is not there, from the XML files in Annotations/.
+    or, where that is not there, from the XML files in Annotations/. To learn from, only those of train/ are taken, or
+    class folders in ROOT, unless ROOT is val/ itself.
     """
     root = folder_of(argument, spec)
     solution = first_of(root, (SOLUTION, f"../{SOLUTION}"), Path.is_file)
     solved = {} if solution is None else _solved(solution, spec)
-    for place in PLACES:
+    for place in LEARNED if learn else PLACES:
         folder = root / place
-        if not folder.is_dir():
+        if not folder.is_dir() or (learn and folder.resolve().name in JUDGED):
             continue
         classes = class_folders(folder)
         if classes:
@@ -40,13 +47,18 @@ def imagenet_items(argument: str, spec: str) -> Dataset:
                     for (wnid, path), box in zip(found, boxes)
                 )
                 return Dataset(spec, tuple(items), imagenet_names())
-        elif paths := pictures_in(folder):
+        elif (paths := pictures_in(folder)) and not learn:
             found = [(wnid, path) for path, wnid in zip(paths, _flat_labels(root, paths, solved, spec))]
             boxes = _boxes(root, solved, folder, found)
             items = (
                 Item(path.name, PictureFile(path), wordnet_ids()[wnid], box) for (wnid, path), box in zip(found, boxes)
             )
             return Dataset(spec, tuple(items), imagenet_names())
+    if learn:
+        raise InputError(
+            f"{spec} has no train split (class folders in train/ or ILSVRC/Data/CLS-LOC/train/), and val is there to "
+            f"judge explanations by; add train/, or learn from other pictures such as folder:PHOTOS"
+        )
     raise InputError(
         f"{spec}: there is no picture in {root}; give the folder that holds val/ or class folders such as n01440764"
     )
@@ -133,14 +145,17 @@ def _boxes(
         yield tuple(box for name, box in things if name == wnid) or None
 
 
-def imagenet_s_items(argument: str, spec: str) -> Dataset:
+def imagenet_s_items(argument: str, spec: str, *, learn: bool = False) -> Dataset:
     """``imagenet-s:ROOT``: class folders in validation/, masks in validation-segmentation/ (or train-semi and test).
 
     A pixel's class is R + 256 G: 0 is the rest, 1000 does not count, and k is the k-th class folder. So all class
     folders must be there, 50, 300 or 919; or else a text file with their names, one on each line, in ROOT.
     """
     root = folder_of(argument, spec)
-    split = first_of(root, ("validation", "train-semi", "test"), lambda p: p.is_dir() and _segmented(p).is_dir())
+    splits = ("train-semi",) if learn else ("validation", "train-semi", "test")
+    split = first_of(root, splits, lambda p: p.is_dir() and _segmented(p).is_dir())
+    if split is None and learn:
+        raise InputError(f"{spec} has no train-semi with its masks, and the rest is there to judge by; unpack it")
     if split is None:
         raise InputError(f"{spec}: {root} must hold the folders validation and validation-segmentation")
     numbers = {wnid: i for i, wnid in enumerate(_subset(root, split, spec), start=1)}

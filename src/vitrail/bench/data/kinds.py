@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from vitrail.bench.data.annotated import coco_items, pets_items, voc_items
@@ -15,11 +16,11 @@ from vitrail.bench.data.plain import csv_items, folder_items
 from vitrail.errors import InputError
 
 
-def _quads(argument: str, spec: str) -> Dataset:
+def _quads(argument: str, spec: str, *, learn: bool = False) -> Dataset:
     """``quads:SPEC`` and ``part-quads:SPEC``, where SPEC is any other spec."""
     if not argument:
         raise InputError(f"{spec}: write another dataset behind the colon, as in {spec.split(':')[0]}:scenes:100")
-    return quad_items(dataset(argument), spec, parts=spec.strip().startswith("part-"))
+    return quad_items(dataset(argument, learn=learn), spec, parts=spec.strip().startswith("part-"))
 
 
 KINDS: dict[str, Callable[[str, str], Dataset]] = {
@@ -39,14 +40,25 @@ KINDS: dict[str, Callable[[str, str], Dataset]] = {
 }
 """How each kind of dataset is read: (what stands behind the colon, the whole spec) -> dataset."""
 
+TO_LEARN: dict[str, Callable[[str, str], Dataset]] = {
+    "imagenet": partial(imagenet_items, learn=True),
+    "imagenet-s": partial(imagenet_s_items, learn=True),
+    "coco": partial(coco_items, learn=True),
+    "hf": partial(hub_items, learn=True),
+    "quads": partial(_quads, learn=True),
+    "part-quads": partial(_quads, learn=True),
+}
+"""The same for those that have a part to learn from beside the one to judge by."""
 
-def dataset(spec: str) -> Dataset:
+
+def dataset(spec: str, *, learn: bool = False) -> Dataset:
     """Read a spec string such as ``imagenet:/data/imagenet``, ``csv:photos.csv`` or ``scenes:500``.
 
     Folders are listed and tables read; no picture is opened.
 
     Args:
         spec: A kind of dataset, a colon, and where it is. See docs/data.md for the kinds.
+        learn: Take the part that is there to learn from, and refuse one that explanations are judged by.
 
     Example:
         >>> data = dataset("scenes:28")
@@ -54,6 +66,8 @@ def dataset(spec: str) -> Dataset:
         (28, 'shark', (144, 144))
     """
     kind, _, argument = spec.strip().partition(":")
+    if learn and kind in TO_LEARN:
+        return TO_LEARN[kind](argument.strip(), spec)
     if kind in KINDS:
         return KINDS[kind](argument.strip(), spec)
     path = Path(spec).expanduser()

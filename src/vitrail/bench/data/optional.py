@@ -130,11 +130,11 @@ def _table(name: str, split: str) -> Any:
     return needed("datasets", f"hf:{name}").load_dataset(name, split=split)
 
 
-def hub_items(argument: str, spec: str) -> Dataset:
+def hub_items(argument: str, spec: str, *, learn: bool = False) -> Dataset:
     """``hf:NAME`` or ``hf:NAME,split=SPLIT``: its first column of pictures, and the first column of classes.
 
-    Without a split the validation part is taken, else test, else train. A dataset of 1,000 classes is taken for
-    ImageNet; of others the class numbers must be the model's.
+    Without a split the validation part is taken, else test, else train; to learn from, train alone. A dataset of 1,000
+    classes is taken for ImageNet; of others the class numbers must be the model's.
     """
     name, _, option = (text.strip() for text in argument.partition(","))
     key, _, split = (text.strip() for text in option.partition("="))
@@ -143,7 +143,9 @@ def hub_items(argument: str, spec: str) -> Dataset:
     library = needed("datasets", spec)
     try:
         known = library.get_dataset_split_names(name)
-        split = split or next((one for one in SPLITS if one in known), known[0])
+        if learn and not split and "train" not in known:
+            raise InputError(f"{spec} has no train split to learn from, only {', '.join(known)}; add ,split= and one")
+        split = split or ("train" if learn else "") or next((one for one in SPLITS if one in known), known[0])
         table = _table(name, split)
     except InputError:
         raise

@@ -81,7 +81,7 @@ def _filled(plain: Section, part: Part, store: Store) -> Section:
     images = sum(record["error"] is None for record in store.read(CHOSEN).to_pylist())
     wanted, known = _units(images, facts), parts_of(store)
     done: dict[str, int] = {}
-    costs: dict[str, tuple[float, float]] = {}
+    costs: dict[str, tuple[float, float, float]] = {}
     maps: dict[str, _Maps] = {}
     for method in plan.methods:
         names = [Unit(method, number, ()).name for number in range(wanted)]
@@ -99,6 +99,7 @@ def _filled(plain: Section, part: Part, store: Store) -> Section:
             cells=tuple(replace(one[row.spec], published=cell.published) for one, cell in zip(compared, row.cells)),
             seconds=costs[row.spec][0],
             forwards=costs[row.spec][1],
+            backwards=costs[row.spec][2],
             failed=failed[row.spec],
             empty=maps[row.spec].empty,
             maps=maps[row.spec].explained,
@@ -170,14 +171,16 @@ def _decimals(values: Sequence[float]) -> int:
     return int(np.clip(2 - magnitude, 1, 8)) if magnitude < -1 or magnitude > 0 else 3
 
 
-def _costs(store: Store, parts: Sequence[str]) -> tuple[float, float]:
-    """The median seconds and the mean forward passes of an image; the first of a run may be slow, passes are alike."""
-    tables = [store.read(name, ["seconds", "forwards"]) for name in parts]
-    seconds, forwards = (
-        [value for table in tables for value in table[name].to_pylist() if value is not None]
-        for name in ("seconds", "forwards")
-    )
-    return (float(np.median(seconds)), float(np.mean(forwards))) if seconds else (np.nan, np.nan)
+def _costs(store: Store, parts: Sequence[str]) -> tuple[float, float, float]:
+    """Median seconds, as the first of a run may be slow, and mean forward and backward passes of an image."""
+    found: dict[str, list[float]] = {"seconds": [], "forwards": [], "backwards": []}
+    for name in parts:
+        table = store.read(name, [one for one in found if one in store.names(name)])
+        for one in table.column_names:
+            found[one] += [value for value in table[one].to_pylist() if value is not None]
+    seconds, *passes = found.values()
+    forwards, backwards = (float(np.mean(one)) if one else np.nan for one in passes)
+    return float(np.median(seconds)) if seconds else np.nan, forwards, backwards
 
 
 class _Maps(NamedTuple):

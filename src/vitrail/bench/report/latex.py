@@ -96,7 +96,7 @@ def _caption(result: Result, section: Section) -> str:
 def _tabular(section: Section) -> Iterator[str]:
     ranked = len(section.headings) > 1
     heads = [escape(heading.name) for heading in section.headings]
-    more = [*(["rank"] if ranked else []), "s/image", "passes"]
+    more = [*(["rank"] if ranked else []), "s/image", "forwards", "backwards"]
     places = "r" * (len(heads) + len(more))
     yield rf"\begin{{tabular}}{{l{places}}}"
     yield r"\toprule"
@@ -107,7 +107,7 @@ def _tabular(section: Section) -> Iterator[str]:
         if i and i == ours:
             yield r"\midrule"
         cells = [_cell(cell, heading) for cell, heading in zip(row.cells, section.headings)]
-        costs = [*([mean_rank(row)] if ranked else []), cost(row.seconds), cost(row.forwards)]
+        costs = [*([mean_rank(row)] if ranked else []), *map(cost, (row.seconds, row.forwards, row.backwards))]
         yield " & ".join([escape(row.label), *cells, *map(escape, costs)]) + END
         if any(cell.published is not None for cell in row.cells):
             yield _paper_line(row, section.headings, len(more))

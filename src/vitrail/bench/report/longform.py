@@ -10,7 +10,7 @@ from vitrail.bench.report.result import Result
 
 HEADS = (
     *("part", "method", "spec", "column", "value", "low", "high", "images", "rank", "best", "tied"),
-    *("published", "seconds", "forwards", "empty"),
+    *("published", "seconds", "forwards", "backwards", "empty"),
 )
 
 
@@ -27,7 +27,7 @@ def csv(result: Result) -> str:
         for row in section.rows:
             for heading, cell in zip(section.headings, row.cells):
                 numbers = (cell.value, cell.low, cell.high, cell.images, cell.rank, cell.best, cell.tied)
-                values = (*numbers, cell.published, row.seconds, row.forwards, row.empty)
+                values = (*numbers, cell.published, row.seconds, row.forwards, row.backwards, row.empty)
                 named = (section.name, row.label, row.spec, heading.column.name)
                 lines.writerow([*named, *map(_written, values)])
     return text.getvalue()

@@ -55,12 +55,12 @@ def escape(text: str) -> str:
 def _table(section: Section) -> Iterator[str]:
     ranked = len(section.headings) > 1
     heads = [escape(heading.name) for heading in section.headings]
-    more = [*(["mean rank"] if ranked else []), "s / image", "passes"]
+    more = [*(["mean rank"] if ranked else []), "s / image", "forwards", "backwards"]
     yield f"| method | {' | '.join([*heads, *more])} |"
     yield f"|---|{'---:|' * (len(heads) + len(more))}"
     for row in section.rows:
         cells = [_cell(cell, heading, len(heads)) for cell, heading in zip(row.cells, section.headings)]
-        cells += [*([mean_rank(row)] if ranked else []), cost(row.seconds), cost(row.forwards)]
+        cells += [*([mean_rank(row)] if ranked else []), *map(cost, (row.seconds, row.forwards, row.backwards))]
         yield f"| {_label(row)} | {' | '.join(cells)} |"
 
 

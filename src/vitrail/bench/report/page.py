@@ -110,14 +110,14 @@ def _table(section: Section) -> Iterator[str]:
     ranked = len(section.headings) > 1
     # The sign is turned before the first click sorts: rising numbers come first where less is better.
     heads = [(heading.name, 1 if heading.column.higher_is_better else -1) for heading in section.headings]
-    heads += [*([("mean rank", -1)] if ranked else []), ("s / image", -1), ("passes", -1)]
+    heads += [*([("mean rank", -1)] if ranked else []), ("s / image", -1), ("forwards", -1), ("backwards", -1)]
     cells = "".join(f'<th data-way="{way}">{escape(name)}</th>' for name, way in heads)
     yield f"<thead><tr><th>method</th>{cells}</tr></thead>\n<tbody>"
     spans = [_span([row.cells[i] for row in section.rows]) for i in range(len(section.headings))]
     for row in section.rows:
         found = [_cell(*one) for one in zip(row.cells, section.headings, spans)]
         more = [*([(row.rank, mean_rank(row))] if ranked else [])]
-        more += [(value, cost(value)) for value in (row.seconds, row.forwards)]
+        more += [(value, cost(value)) for value in (row.seconds, row.forwards, row.backwards)]
         found += [f"<td{_sorted_by(value)}>{text}</td>" for value, text in more]
         yield f"<tr{' class=ours' if row.ours else ''}>{_head(row)}{''.join(found)}</tr>"
     yield "</tbody>"

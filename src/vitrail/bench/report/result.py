@@ -56,6 +56,7 @@ class Row:
         cells: One a column.
         seconds: Time an image takes, the median; NaN where nothing was explained.
         forwards: Forward passes an image takes, the mean.
+        backwards: Backward passes likewise; NaN in runs from before these were counted.
         failed: Why it has no map of some pictures, and of how many.
         empty: How many of its maps hold no evidence.
         maps: How many maps it has.
@@ -69,6 +70,7 @@ class Row:
     cells: tuple[Cell, ...]
     seconds: float = np.nan
     forwards: float = np.nan
+    backwards: float = np.nan
     failed: Mapping[str, int] = field(default_factory=dict)
     empty: int = 0
     maps: int = 0

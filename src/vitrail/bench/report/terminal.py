@@ -57,7 +57,8 @@ def _blocks(section: Section, width: int) -> Iterator[ConsoleRenderable | str]:
     ]
     more: list[Column] = [("mean rank", [mean_rank(row) for row in section.rows])] if len(columns) > 1 else []
     more.append(("s/image", [cost(row.seconds) for row in section.rows]))
-    more.append(("passes", [cost(row.forwards) for row in section.rows]))
+    more.append(("forwards", [cost(row.forwards) for row in section.rows]))
+    more.append(("backwards", [cost(row.backwards) for row in section.rows]))
     labels = [_label(row) for row in section.rows]
     first = min(max(map(len, ["method", *labels])), LABEL)
     for block in _fitting([*([column] for column in columns), more], width - first):

@@ -44,7 +44,7 @@ def interval(cell: Cell, heading: Heading) -> str:
 
 
 def cost(value: float) -> str:
-    """Seconds or forward passes, to three digits that count."""
+    """Seconds or passes, to three digits that count."""
     if not np.isfinite(value):
         return NOTHING
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
@@ -152,7 +152,9 @@ def _setting(section: Section) -> list[str]:
         f"Versions: {versions}",
     ]
     if any(np.isfinite(row.seconds) for row in section.rows):
-        lines.append("Seconds an image: the median, on the machine that ran it; passes: forward passes an image")
+        lines.append(
+            "Seconds an image: the median, on the machine that ran it; forwards and backwards: passes an image"
+        )
     if section.published_for:
         lines.append(f"The paper's numbers are for {_plain(section.published_for)}")
     return lines

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from vitrail.errors import InputError
 from vitrail.method.aha.decoder import Decoder
 from vitrail.method.aha.features import Sight, look
+from vitrail.method.aha.known import marks, read, written
 from vitrail.model import View, load
 
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
@@ -68,6 +69,7 @@ class Explainer(
         steps: How many steps it was trained for.
         temperature: Of the soft ranks when training ended, at which it is refined.
         contrast: The power that makes magnitudes of what was learned as an order, see `magnitudes`.
+        pictures: Which pictures it was trained on, see `trained_on`.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Explainer(
         steps: int = 0,
         temperature: float = 0.01,
         contrast: float = 1.0,
+        pictures: str = "",
     ) -> None:
         super().__init__()
         if channels < 8 or channels % 8 or embedding < 1:
@@ -113,7 +116,9 @@ class Explainer(
             "steps": steps,
             "temperature": temperature,
             "contrast": contrast,
+            "pictures": pictures,
         }
+        self._pictures = read(pictures)
         self.decoder = Decoder(
             widths, classes=classes, channels=channels, embedding=embedding, image_branch=image_branch
         )
@@ -225,6 +230,21 @@ class Explainer(
             found: Tensor = self(self.encode(view, images).features(classes), images.to(view.device), classes)
         return self.magnitudes(found)
 
+    def trained_on(self, view: View, images: Tensor) -> Tensor:
+        """(B,) boolean, on the CPU: inputs that it was trained on, as far as its configuration knows.
+
+        Args:
+            view: The target.
+            images: (B, 3, H, W) inputs of it. Those of another size than in training are not recognised.
+        """
+        if not len(self._pictures):
+            return torch.zeros(len(images), dtype=torch.bool)
+        return torch.isin(marks(view.preprocess, images), self._pictures)
+
+    def unseen(self, classes: Tensor) -> Tensor:
+        """(B,) boolean: classes that training never showed, whose embedding is zero as it was at first."""
+        return ~self.decoder.embedding.weight[classes].any(1)
+
     def check(self, view: View, *, other_model: bool = False) -> None:
         """Refuse a model that the explainer was not trained for.
 
@@ -269,9 +289,19 @@ class Explainer(
 
     # ---------------------------------------------------------------------------------------------------------- to keep
 
-    def noted(self, *, steps: int, temperature: float, contrast: float) -> None:
-        """Note in the configuration how far it was trained, and what makes magnitudes of its maps."""
+    def noted(self, *, steps: int, temperature: float, contrast: float, pictures: Tensor | None = None) -> None:
+        """Note in the configuration how far it was trained, on what, and what makes magnitudes of its maps.
+
+        Args:
+            steps: How many were made.
+            temperature: Of the soft ranks at the last one.
+            contrast: See `magnitudes`.
+            pictures: The marks of the pictures that it was trained on.
+        """
         self.config |= {"steps": steps, "temperature": temperature, "contrast": contrast}
+        if pictures is not None:
+            self.config["pictures"] = written(pictures)
+            self._pictures = read(self.config["pictures"])
 
     def save_pretrained(self, save_directory: str | Path, *, half: bool = False, **options: Any) -> str | None:
         """Write the folder, whole or not at all; an explainer that is there already is replaced.
@@ -333,18 +363,21 @@ class Explainer(
 
 
 def _replace(folder: Path, draft: Path) -> None:
-    """Put the draft where the folder is; if that fails, the old one comes back."""
+    """Put the draft where the folder is; if that fails or is interrupted, the old one comes back."""
     if not folder.exists():
         draft.replace(folder)
         return
     before = draft.with_name(f"{draft.name}.before")
-    folder.replace(before)
     try:
+        folder.replace(before)
         draft.replace(folder)
-    except OSError:
-        before.replace(folder)
+    except BaseException:
+        if not folder.exists():
+            before.replace(folder)
         raise
-    shutil.rmtree(before)
+    finally:
+        if folder.exists():
+            shutil.rmtree(before, ignore_errors=True)
 
 
 def _kept(value: Tensor, half: bool) -> Tensor:
@@ -354,7 +387,7 @@ def _kept(value: Tensor, half: bool) -> Tensor:
 
 def _downloaded(source: str, name: str, options: dict[str, Any]) -> Path:
     """A file of a repository on the Hub."""
-    advice = "train one with: vitrail train --model MODEL --data FOLDER"
+    advice = "train one with: vitrail train --model MODEL --data folder:PHOTOS"
     if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", source):
         raise InputError(f"there is no folder {source} with an explainer; {advice}")
     try:

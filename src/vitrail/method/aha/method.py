@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 SHIPPED = Path(__file__).parents[2] / "scenes" / "weights" / "scenes_aha"
 """The explainer of the demo model, once there is one."""
 
+UNSEEN = (
+    "the explainer never saw this class in training: all such classes have the same map of a picture",
+    "the explainer never saw this class in training: refinement begins with a map that all such classes share",
+    "the explainer never saw this class in training: its map rests on what speaks for it in the model alone",
+)
+"""The note on a map of such a class: without evidence, without evidence but refined, and with evidence."""
+
 CURVE = 16
 """Steps of the curves that refinement looks at: so many pictures each for insertion and deletion."""
 
@@ -94,8 +101,14 @@ class AHA(Method):
         return found
 
     def maps(self, view: View, batch: Batch) -> Tensor:
+        from vitrail.method.aha.known import LEARNED
+
         explainer = self.loaded(view)
-        return explainer.magnitudes(self._ranked(explainer, view, batch), self.contrast)
+        found = explainer.magnitudes(self._ranked(explainer, view, batch), self.contrast)
+        sentence = UNSEEN[2 if explainer.config["evidence"] else 1 if self.refine else 0]
+        batch.note(sentence, explainer.unseen(_classes(batch)))
+        batch.note(LEARNED, explainer.trained_on(view, batch.images))
+        return found
 
     def _ranked(self, explainer: "Explainer", view: View, batch: Batch) -> Tensor:
         """(B, H, W) as they were learned."""
@@ -135,7 +148,7 @@ def _classes(batch: Batch) -> Tensor:
 def _none_for(view: View) -> str:
     return (
         f"no explainer for {view.name} comes with vitrail; train one with: vitrail train --model {view.name} "
-        "--data FOLDER, and give aha(explainer=DIR)"
+        "--data folder:PHOTOS, and give its folder: aha(explainer='DIR')"
     )
 
 

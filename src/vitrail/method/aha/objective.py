@@ -14,6 +14,7 @@ from torch import Tensor
 from vitrail.errors import InputError
 from vitrail.method.aha.sinkhorn import ITERATIONS, hard_top, soft_top
 from vitrail.method.base import COPIES_ON_CPU, COPIES_ON_GPU
+from vitrail.model import in_parts
 
 Ask = Callable[[Tensor, Tensor], Tensor]
 """(M, 3, H, W) pictures and (M,) the numbers of the images they were made of -> (M,) probabilities of the class."""
@@ -177,7 +178,8 @@ class Objective:
             generator: For the counts and the noise. None: evenly spaced counts, and noise from torch's own state.
             seeds: One an image for the noise, which then does not depend on who else is in the batch.
             counts: (S,) given, they are not drawn.
-            at_once: The most pictures asked about in one call; all 2 S B by default.
+            at_once: The most pictures asked about in one call, half as many where memory runs out; all 2 S B by
+                default.
         """
         _check_pictures(images, references, maps)
         if counts is None:
@@ -222,9 +224,13 @@ def _curves(ask: Ask, images: Tensor, references: Tensor, masks: Tensor, grid: G
         raise InputError(f"AHA needs at_once to be 1 or more, but {at_once} was given")
     hidden = torch.cat([masks, 1 - masks], 1).to(images.dtype)
     which = torch.arange(len(images), device=images.device).repeat_interleave(hidden.shape[1])
-    parts = zip(*(one.split(at_once or len(which)) for one in (hidden.flatten(0, 1), which)))
-    answers = torch.cat([_answers(ask, images, references, grid, part, of) for part, of in parts])
-    return answers.view(len(images), 2, -1)
+    hidden = hidden.flatten(0, 1)
+    parts = in_parts(
+        len(which),
+        at_once or len(which),
+        lambda part: _answers(ask, images, references, grid, hidden[part], which[part]),
+    )
+    return torch.cat([answers for _, answers in parts]).view(len(images), 2, -1)
 
 
 def _answers(ask: Ask, images: Tensor, references: Tensor, grid: Grid, hidden: Tensor, which: Tensor) -> Tensor:

@@ -22,8 +22,7 @@ DECAY = 1e-3
 """Weight decay, as in training."""
 
 CALM = 1e-5
-"""AdamW's epsilon, larger than usual: a weight whose gradient is rounding noise must not make a full step, or else a
-picture would be refined differently in company (by 4e-5 instead of 3e-6)."""
+"""AdamW's epsilon, larger than usual: a weight whose gradient is rounding noise must not make a full step."""
 
 
 def refine(
@@ -44,6 +43,9 @@ def refine(
     noise, the grid is fixed, and the temperature is the one that training ended at, as in the paper; the references
     take turns.
 
+    The decoder and the ranks are computed in float64, where the device has it. At a low temperature the ranks amplify
+    rounding: in float32 the map of one picture differed by up to 1e-3 between batches.
+
     Args:
         explainer: On the view's device.
         view: The target.
@@ -61,9 +63,12 @@ def refine(
         images = images.to(view.device, view.dtype).clone()  # what was made in inference mode cannot be in a graph
         classes = classes.to(view.device).clone()
         seen = explainer.encode(view, images).features(classes) if features is None else list(features)
+        learned = dict(explainer.named_parameters())
+        kept = next(iter(learned.values())).dtype
+        wide = kept if view.device.type == "mps" else torch.float64
         weights = {
-            name: weight.detach().expand(len(images), *weight.shape).clone().requires_grad_()
-            for name, weight in explainer.named_parameters()
+            name: weight.detach().to(wide).expand(len(images), *weight.shape).clone().requires_grad_()
+            for name, weight in learned.items()
         }
         optimiser = torch.optim.AdamW(weights.values(), lr=rate, weight_decay=DECAY, eps=CALM)
         grid = Grid.regular((images.shape[-2], images.shape[-1]), CELLS)
@@ -79,13 +84,13 @@ def refine(
             losses.total.sum().backward(inputs=list(weights.values()))
             optimiser.step()
         with torch.no_grad():
-            return _maps(explainer, weights, seen, images, classes)
+            return _maps(explainer, weights, seen, images, classes).to(kept)
 
 
 def _maps(
     explainer: Explainer, weights: dict[str, Tensor], features: Sequence[Tensor], images: Tensor, classes: Tensor
 ) -> Tensor:
-    """(B, H, W): each image's map by its own weights, in full precision whatever the target calculates in."""
+    """(B, H, W): each image's map by its own weights, in their precision whatever the target calculates in."""
 
     def one(own: dict[str, Tensor], seen: list[Tensor], image: Tensor, index: Tensor) -> Tensor:
         found: Tensor = functional_call(explainer, own, ([each[None] for each in seen], image[None], index[None]))
