@@ -34,7 +34,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        return f"{self.before.spec} with another {self.field}"
+        return f"{self.after[0].spec} is {self.before.spec}"
 
 
 def others(thing: Configured, name: str, special: dict[tuple[str, str], tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -48,6 +48,8 @@ def others(thing: Configured, name: str, special: dict[tuple[str, str], tuple[An
         return [special[thing.id, name]]
     found: list[tuple[Any, ...]] = []
     for option in options:
+        if typing.get_origin(option) is typing.Literal and int in options:
+            continue  # words for numbers: blocks
         if typing.get_origin(option) is typing.Literal:
             found += [(word,) for word in typing.get_args(option) if word != value]
         elif option is bool:
@@ -126,6 +128,8 @@ def differ(before: Tensor, after: Tensor) -> bool:
     return bool((before - after).nan_to_num().abs().max() > 1e-5 * scale)
 
 
-def idle(thing: Configured, name: str) -> str | None:
-    """Why a field may make no difference that can be seen: said beside the field itself."""
-    return {field.name: field for field in dataclasses.fields(thing)}[name].metadata.get("idle")
+def unseen(case: Case) -> str | None:
+    """Why a change makes no difference that can be seen: said beside the field itself."""
+    field = next(field for field in dataclasses.fields(case.before) if field.name == case.field)
+    words = {getattr(thing, case.field) for thing in (case.before, *case.after)}
+    return next((reason for word, reason in field.metadata.get("unseen", {}).items() if word in words), None)

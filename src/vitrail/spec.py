@@ -59,6 +59,14 @@ class Configured:
 C = TypeVar("C", bound=Configured)
 
 
+def unseen(default: Any, **reasons: str) -> Any:
+    """A choice of which some words change nothing that a map shows: each is named, with the reason.
+
+    A test holds every other value of every field to make a difference, or to be refused with a sentence.
+    """
+    return dataclasses.field(default=default, metadata={"unseen": reasons})
+
+
 def parameters(cls: type[Configured]) -> dict[str, Any]:
     """The parameters of a kind of thing and their defaults, as the command line and the viewer show them."""
     return {

@@ -11,6 +11,7 @@ from vitrail.errors import InputError
 from vitrail.method.base import Batch, register
 from vitrail.method.layered import Block, Layered, alone, block_of, check_start, products, states_and_gradients
 from vitrail.model import FROZEN, BlockParts, Need, Rule, View, full
+from vitrail.spec import unseen
 
 Bias = Literal["none", "token", "absdot", "abssim", "norm", "equal", "cls", "dot"]
 """Where the biases go: nowhere, to a source of their own, or to the tokens in some proportion."""
@@ -55,7 +56,11 @@ class DecompX(Layered):
     """
 
     start: Block = alone(0)
-    bias: Bias = "none"
+    bias: Bias = unseen(
+        "none",
+        token="the biases are a source of their own, which `bias_share` tells; the tokens keep theirs",
+        cls="the class token takes the biases; a map shows the patches alone",
+    )
     activation: Literal["zo", "la"] = "zo"
 
     def requirements(self) -> frozenset[Need]:

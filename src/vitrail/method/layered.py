@@ -18,9 +18,14 @@ Block = int | Literal["middle", "last"]
 """A block of a model of any depth: counted from 0, from the end when negative, or by a word."""
 
 
-def alone(default: Any) -> Any:
-    """A field that counts where a method speaks alone; compositions read its layers without it, and refuse it."""
-    return dataclasses.field(default=default, metadata={"alone": True})
+def alone(default: Any, *but: str) -> Any:
+    """A field that counts where a method speaks alone; compositions read its layers without it, and refuse it.
+
+    Args:
+        default: The field's default.
+        but: Compositions that read it all the same.
+    """
+    return dataclasses.field(default=default, metadata={"alone": True, "but": but})
 
 
 def check_base(name: str, base: Method, kind: type, what: str) -> None:
@@ -39,7 +44,7 @@ def check_base(name: str, base: Method, kind: type, what: str) -> None:
         )
     for field in dataclasses.fields(base):
         value = getattr(base, field.name)
-        if field.metadata.get("alone") and value != field.default:
+        if field.metadata.get("alone") and value != field.default and name not in field.metadata["but"]:
             other = ", or give it to skipplus" if field.name == "start" else ""
             raise InputError(
                 f"{name} reads {base.id} at every layer, where {field.name}={value!r} says nothing; leave it out{other}"

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.method.base import Batch, register
-from vitrail.method.layered import Block, Layered, Mixing, block_of, check_start, weighted
+from vitrail.method.layered import Block, Layered, Mixing, alone, block_of, check_start, weighted
 from vitrail.model import Entry, Need, Relevance, View, full, relevances, trace_pixels, trace_tokens
+from vitrail.spec import unseen
 
 CONSERVING = Relevance(dense="plus", convolution="plus", renormalise=True)
 """The rules of T-Attr."""
@@ -44,8 +45,8 @@ class TAttr(Mixing):
     """
 
     identity: ClassVar[bool] = True
-    start: Block = 0
-    normalise: bool = False  # type: ignore[misc]
+    start: Block = alone(0)
+    normalise: bool = alone(False, "rollout")  # type: ignore[misc]
 
     def matrices(self, view: View, batch: Batch, start: int) -> tuple[list[Tensor], Tensor]:
         found, row = attention_relevance(view, batch, CONSERVING, start)
@@ -81,7 +82,7 @@ class PartialLRP(Mixing):
 
     identity: ClassVar[bool] = True
     normalise: ClassVar[bool] = False
-    layer: Block = -1
+    layer: Block = alone(-1)
     rules: AttentionRules = "original"
 
     def matrices(self, view: View, batch: Batch, start: int) -> tuple[list[Tensor], Tensor]:
@@ -110,18 +111,29 @@ class LRP(Layered):
             for CNNs of convolutions, batch norms and ReLUs, and for these alone.
     """
 
-    to: Literal["pixels", "tokens"] = "pixels"
-    rules: Literal["auto", "composite", "original", "conserving"] = "auto"
-    entry: Entry = "box"
+    to: Literal["pixels", "tokens"] = alone("pixels")
+    rules: Literal["auto", "composite", "original", "conserving"] = unseen(
+        "auto",
+        original="auto takes it on models with token blocks",
+        composite="auto takes it on models without token blocks",
+    )
+    entry: Entry = alone("box")
     epsilon: float = 1e-6
     start: Start = "one"
-    wide: bool = True
+    wide: bool = alone(True)
 
     def __post_init__(self) -> None:
         if self.epsilon <= 0:
             raise InputError(f"lrp needs an epsilon above 0, but epsilon={self.epsilon} was given")
         if not self.wide and self.to == "tokens":
             raise InputError("lrp(wide=False) is for CNNs, which have no tokens; leave out to=tokens")
+        if self.to == "tokens" and self.entry != "box":
+            raise InputError(
+                f"lrp's entry is the rule of a convolution on the pixels, which to=tokens does not reach, but "
+                f"entry={self.entry} was given; leave it out"
+            )
+        if self.rules in _BY_NAME:
+            self._refuse_epsilon(f"rules={self.rules}")
 
     @property
     def signed(self) -> bool:
@@ -147,6 +159,21 @@ class LRP(Layered):
         trace = trace_tokens(view, batch.images, self._chosen(view), start)
         found = relevances(view, batch.score(trace.logits), trace.states[:-1], self.start == "logit")
         return torch.stack([r.sum(-1) for r in found])
+
+    def check(self, view: View) -> None:
+        super().check(view)
+        if self._chosen(view) is ORIGINAL:
+            self._refuse_epsilon(f"{view.name}, whose rules are original,")
+
+    def check_layers(self, view: View, start: int, composition: str) -> None:
+        self.check(view)
+
+    def _refuse_epsilon(self, where: str) -> None:
+        if self.epsilon != type(self).epsilon:
+            raise InputError(
+                f"lrp's epsilon is the stabiliser of the composite rules, but epsilon={self.epsilon} was given for "
+                f"{where}; use rules=composite, or leave it out"
+            )
 
     def _chosen(self, view: View) -> Relevance:
         if self.rules in _BY_NAME:
