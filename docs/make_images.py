@@ -17,7 +17,7 @@ PART_COLOURS = [(230, 85, 70), (90, 170, 90), (80, 120, 215), (235, 190, 60), (1
 def save(picture: Image.Image, name: str) -> None:
     """Write a small PNG: 256 colours are enough for a page, dithered so that no band appears that is not in the map."""
     HERE.mkdir(exist_ok=True)
-    palette = picture.quantize(256)  # only with a palette given does PIL dither
+    palette = picture.quantize(256, Image.Quantize.MAXCOVERAGE)  # PIL dithers only towards a palette that is given
     picture.quantize(palette=palette, dither=Image.Dither.FLOYDSTEINBERG).save(HERE / name, optimize=True)
 
 

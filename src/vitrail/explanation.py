@@ -218,8 +218,8 @@ class Explanation:
         """
         from vitrail.model import pictures
 
-        options: dict[str, Any] = {"signed": self.is_signed(style), "mode": self.enlarged} | how
-        return show.overlay(pictures.read(image), self.maps[i].numpy(), **options)
+        settings: dict[str, Any] = {"signed": self.is_signed(style), "mode": self.enlarged} | how
+        return show.overlay(pictures.read(image), self.maps[i].numpy(), **settings)
 
     def picture(self, style: show.Style = "auto") -> Image.Image:
         """The maps side by side, with what each explains and what a reader must know.

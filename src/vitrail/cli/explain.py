@@ -190,12 +190,12 @@ def _report(explanations: Sequence["Explanation"]) -> None:
     first = explanations[0]
     table = Table("image", "predicted", "probability", "explained", "probability", title=first.model)
     for i, name in enumerate(first.images[:SHEET_ROWS]):
-        predicted: list[tuple[str, float | None]] = [*first.predictions(i, 1)] or [("one answer", None)]
+        best: list[tuple[str, float | None]] = [*first.predictions(i, 1), ("one answer", None)]
         chances = [one.probability(i) for one in explanations]
         table.add_row(
             name,
-            predicted[0][0],
-            "-" if predicted[0][1] is None else percent(predicted[0][1]),
+            best[0][0],
+            "-" if best[0][1] is None else percent(best[0][1]),
             "\n".join(one.explained(i) for one in explanations),
             "\n".join("-" if chance is None else percent(chance) for chance in chances),
         )
