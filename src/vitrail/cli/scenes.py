@@ -3,6 +3,7 @@
 import csv
 import io
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -49,7 +50,7 @@ class Scenes:
             assert mask is not None
             files = [f"{folder}/{i:0{digits}d}.png" for folder in ("pictures", "masks")]
             for path, drawn in zip(files, (picture, Image.fromarray(np.where(mask == 1, 255, 0).astype(np.uint8)))):
-                write_whole(self.out / path, lambda file, drawn=drawn: drawn.save(file, "PNG"))
+                write_whole(self.out / path, partial(drawn.save, format="PNG"))
             rows.append([files[0], str(item.label), " ".join(map(str, _box(mask))), files[1]])
         text = io.StringIO()
         csv.writer(text).writerows(rows)
