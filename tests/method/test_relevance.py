@@ -148,7 +148,6 @@ def test_lrp_of_the_logit_is_captums() -> None:
     net.conv.rule, net.head.rule = EpsilonRule(1e-9), EpsilonRule(1e-9)
     images = pictures(2, (12, 16)).double()
     expected = captums.attribute(images.clone(), torch.tensor([1, 4])).detach()
-    del net.conv.rule, net.head.rule
     view = load(net.eval(), size=(12, 16))
     with view.still():
         rules = Relevance(dense="epsilon", convolution="epsilon", epsilon=1e-9)

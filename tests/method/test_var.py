@@ -176,8 +176,10 @@ def test_what_is_declared_classless() -> None:
 def test_methods_say_whether_they_tell_classes_apart(name: str) -> None:
     """By their maps of two classes: the same where they say so, others everywhere else."""
     method = quick(name)
+    if name == "less_is_more":
+        method = parse("less_is_more(regions=(1, 4))")  # its order of four regions is often the same by chance
     view = load(serving(method))
-    images = pictures(1, view.size)
+    images = pictures(3, view.size)
     first, second = (vitrail.explain(view, images, method, c).maps for c in (1, 4))
     assert torch.equal(first, second) != method.tells_classes()
 
