@@ -317,6 +317,8 @@ def test_the_presets_of_the_papers_without_masks() -> None:
                 assert wanted(name, masks=masks, labels=labels).explains == preset.explains
     with pytest.raises(InputError, match="nothing of chefer can be measured: no true classes were given"):
         wanted("chefer", masks=False, labels=False)
+    with pytest.raises(InputError, match="the preset skipplus explains the true class; give labels"):
+        vitrail.evaluate("demo", torch.zeros(1, 3, 144, 144), "random", "skipplus")
 
 
 # ---------------------------------------------------------------------------------------------------- empty maps

@@ -205,7 +205,8 @@ def wanted(
             dropped.append(f"{owners[0]} without {metric.spec}: {LACKING[lacking[0]]}")
         else:
             kept.append(metric)
-    if not kept:
+    told_below = "label" in kinds and not labels and not settled  # that the true classes are to be explained
+    if not kept and not told_below:
         raise InputError(f"nothing of {', '.join(named)} can be measured: {dropped[0].partition(': ')[2]}")
     return Wanted(tuple(kept), next(iter(kinds), None), tuple(named), tuple(dropped))
 
