@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.errors import InputError
+from vitrail.model.flat import own
 from vitrail.model.tap import Tap
 from vitrail.model.trace import first_of
 
@@ -98,11 +99,19 @@ class Layout:
 
 @dataclass(frozen=True)
 class Features:
-    """The last spatial feature map of a model without token blocks, and the order of its axes (L: row by row)."""
+    """The last spatial feature map of a model without token blocks, and the order of its axes (L: row by row).
+
+    Attributes:
+        module: Whose answer it is.
+        order: Of the axes.
+        grid: Rows and columns.
+        prefix: Tokens before the grid, in the order NLC.
+    """
 
     module: nn.Module
     order: Literal["NCHW", "NHWC", "NLC"]
     grid: tuple[int, int]
+    prefix: int = 0
 
 
 class _Witness(Tap):
@@ -127,6 +136,10 @@ class _Witness(Tap):
             visit.attention.append(probabilities.shape)
             visit.attended = now
         return probabilities
+
+    def merge(self, mixed: Tensor) -> None:
+        for visit in self.running:
+            visit.attention[-2:] = [mixed.shape]
 
 
 def watch(model: nn.Module, image: Tensor) -> list[Visit]:
@@ -167,59 +180,16 @@ def _shape_of(value: Any) -> Any:
     return value.to("meta") if isinstance(value, Tensor) else value
 
 
-def find_blocks(visits: Sequence[Visit]) -> Blocks | None:
-    """The longest row of sister modules that mix all tokens by attention and keep their (batch, tokens, channels)."""
-    groups: dict[tuple[str, type], list[Visit]] = {}
-    for visit in visits:
-        tokens, mixed = visit.args[0] if visit.args else None, visit.result
-        if not (isinstance(tokens, Tensor) and isinstance(mixed, Tensor)) or tokens.ndim != 3:
-            continue
-        if tokens.shape != mixed.shape or not visit.attention:
-            continue
-        batch, count, _ = tokens.shape
-        if all(shape[0] == batch and shape[-2:] == (count, count) for shape in visit.attention):
-            groups.setdefault((visit.name.rpartition(".")[0], type(visit.module)), []).append(visit)
-    if not groups:
-        return None
-    chain = max(groups.values(), key=lambda group: (len(group), -group[0].name.count(".")))
-    last = chain[-1]
-    entry = next(
-        (
-            visit.module
-            for visit in visits
-            if last.start < visit.start < last.end
-            and isinstance(visit.result, Tensor)
-            and visit.result.shape == last.args[0].shape
-        ),
-        last.module,
-    )
-    return Blocks(
-        modules=tuple(visit.module for visit in chain),
-        tuples=tuple(isinstance(visit.output, tuple) for visit in chain),
-        attention=all(len(visit.attention) == 1 for visit in chain),
-        entry=entry,
-        projections=tuple(_projection(visits, block) for block in chain),
-    )
-
-
-def _projection(visits: Sequence[Visit], block: Visit) -> nn.Linear | None:
-    """The first linear layer that runs after a block's attention."""
-    for visit in visits:
-        if not block.start < visit.start < block.end:
-            continue
-        if isinstance(visit.module, nn.MultiheadAttention):
-            return visit.module.out_proj
-        if visit.start > block.attended and isinstance(visit.module, nn.Linear):
-            return visit.module
-    return None
-
-
 def find_layout(visits: Sequence[Visit], blocks: Blocks, size: tuple[int, int]) -> Layout | None:
     """The patch grid from the last convolution before the blocks; what is left over are prefix tokens."""
     calls = {id(visit.module): visit for visit in visits}
-    chain = [calls[id(module)] for module in blocks.modules if id(module) in calls]
+    chain = [calls[id(own(module))] for module in blocks.modules if id(own(module)) in calls]
     if len(chain) != len(blocks.modules):
         return None
+    if chain[0].args[0].ndim == 4:
+        rows, columns = grid = (chain[0].args[0].shape[1], chain[0].args[0].shape[2])
+        at_grid = tuple((visit.args[1:], {**visit.kwargs, "grid": grid}) for visit in chain)
+        return Layout(size, grid, 0, at_grid) if _is_grid(rows, columns, size) else None
     count = chain[0].args[0].shape[1]
     extras = tuple((visit.args[1:], visit.kwargs) for visit in chain)
     for visit in reversed(visits):
@@ -237,22 +207,48 @@ def find_layout(visits: Sequence[Visit], blocks: Blocks, size: tuple[int, int]) 
     return None
 
 
-def find_features(visits: Sequence[Visit], size: tuple[int, int]) -> Features | None:
-    """The last feature map that still has the picture's shape, before it is pooled."""
+def find_features(visits: Sequence[Visit], size: tuple[int, int]) -> Iterator[Features]:
+    """Feature maps of the picture's shape, the last one before it is pooled first; each is still to be tried."""
     attention = {shape for visit in visits for shape in visit.attention}
+    # Grids seen along the way tell tokens behind a class token from others.
+    grids = {tuple(x.shape[2:]) for visit in visits if isinstance(x := visit.result, Tensor) and x.ndim == 4}
+    seen: set[int] = set()
     for visit in sorted(visits, key=lambda visit: visit.end, reverse=True):
         x = visit.result
-        if not isinstance(x, Tensor) or x.shape in attention:
+        if not isinstance(x, Tensor) or x.shape in attention or x.shape[0] != 1 or id(visit.module) in seen:
             continue
-        if x.ndim == 4 and _is_grid(x.shape[2], x.shape[3], size):
-            return Features(visit.module, "NCHW", (x.shape[2], x.shape[3]))
-        if x.ndim == 4 and _is_grid(x.shape[1], x.shape[2], size):
-            return Features(visit.module, "NHWC", (x.shape[1], x.shape[2]))
-        if x.ndim == 3:
-            rows = round(math.sqrt(x.shape[1] * size[0] / size[1]))
-            columns = x.shape[1] // max(rows, 1)
-            if rows * columns == x.shape[1] and _is_grid(rows, columns, size):
-                return Features(visit.module, "NLC", (rows, columns))
+        seen.add(id(visit.module))  # a module called several times shows its last answer
+        found = _as_map(x, size, grids)
+        if found is not None:
+            yield Features(visit.module, *found)
+
+
+def features_at(visits: Sequence[Visit], size: tuple[int, int], known: Features) -> Features | None:
+    """The same module's feature map at another input size."""
+    for found in find_features(visits, size):
+        if found.module is known.module and (found.order, found.prefix) == (known.order, known.prefix):
+            return found
+    return None
+
+
+def _as_map(
+    x: Tensor, size: tuple[int, int], grids: set[tuple[int, ...]]
+) -> tuple[Literal["NCHW", "NHWC", "NLC"], tuple[int, int], int] | None:
+    """The order of a map's axes, its grid and the tokens before it; None where it is no map of the picture."""
+    if x.ndim == 4 and _is_grid(x.shape[2], x.shape[3], size):
+        return "NCHW", (x.shape[2], x.shape[3]), 0
+    if x.ndim == 4 and _is_grid(x.shape[1], x.shape[2], size):
+        return "NHWC", (x.shape[1], x.shape[2]), 0
+    if x.ndim != 3:
+        return None
+    rows = round(math.sqrt(x.shape[1] * size[0] / size[1]))
+    columns = x.shape[1] // max(rows, 1)
+    if rows * columns == x.shape[1] and _is_grid(rows, columns, size):
+        return "NLC", (rows, columns), 0
+    for prefix in (1, 2):  # a class token, one more for distillation
+        for grid in grids:
+            if grid[0] * grid[1] == x.shape[1] - prefix and _is_grid(grid[0], grid[1], size):
+                return "NLC", (grid[0], grid[1]), prefix
     return None
 
 
@@ -274,18 +270,21 @@ def bypassed(blocks: Blocks, entering: Callable[[Tensor], Tensor]) -> Iterator[N
 
     def passing(i: int) -> Callable[..., Any]:
         def forward(tokens: Tensor, *_: Any, **__: Any) -> Any:
-            tokens = entering(tokens) if i == 0 else tokens
+            if i == 0:
+                grid = tokens.shape[1:3]
+                tokens = entering(tokens.flatten(1, 2)).unflatten(1, grid) if tokens.ndim == 4 else entering(tokens)
             return (tokens,) if blocks.tuples[i] else tokens
 
         return forward
 
-    own = [vars(module).get("forward") for module in blocks.modules]
+    modules = [own(module) for module in blocks.modules]
+    before = [vars(module).get("forward") for module in modules]
     try:
-        for i, module in enumerate(blocks.modules):
+        for i, module in enumerate(modules):
             vars(module)["forward"] = passing(i)
         yield
     finally:
-        for module, forward in zip(blocks.modules, own):
+        for module, forward in zip(modules, before):
             vars(module).pop("forward", None)
             if forward is not None:
                 vars(module)["forward"] = forward

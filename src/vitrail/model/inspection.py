@@ -2,19 +2,27 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitrail.errors import InputError, option
 from vitrail.model import anatomy
-from vitrail.model.anatomy import Layout, Readout, Visit
+from vitrail.model.anatomy import Blocks, Features, Layout, Readout, Visit
+from vitrail.model.chains import find_chains
+from vitrail.model.flat import in_a_row, own
+from vitrail.model.place import lie_there, one_patch_changed
 from vitrail.model.tap import Tap
-from vitrail.model.trace import logits_of
+from vitrail.model.trace import first_of, logits_of
 
 if TYPE_CHECKING:
     from vitrail.model.view import View
+
+
+MOST_TRIED, MOST_MAPS = 3, 12
+"""Chains of blocks, and feature maps, that are tried before a model is said to have none."""
 
 
 class Seen(NamedTuple):
@@ -45,21 +53,121 @@ def look(view: "View") -> Seen:
     return Seen(visits, probe, answer)
 
 
-def readout(view: "View", probe: Tensor, expected: Tensor, layout: Layout) -> Readout | None:
-    """What the head reads; None where embed, encode and head one after another do not give the model's own answer."""
+def find_tokens(view: "View", seen: Seen) -> tuple[Blocks, Layout, Readout] | None:
+    """The first chain of blocks, of the likeliest ones, whose parts are shown to be what they are taken for."""
+    for blocks in islice(find_chains(seen.visits), MOST_TRIED):
+        layout = anatomy.find_layout(seen.visits, blocks, view.size)
+        found = None if layout is None else _readout(view, seen, blocks, layout)
+        if found is not None:
+            assert layout is not None
+            return blocks, layout, found
+    return None
+
+
+def find_features(view: "View", seen: Seen) -> Features | None:
+    """The last feature map that the answer depends on and whose cells lie where they are drawn."""
+    candidates = list(islice(anatomy.find_features(seen.visits, view.size), MOST_MAPS))
+    if not candidates:
+        return None
+    probe = seen.probe[:1].to(view.device, view.dtype)
+    with torch.enable_grad(), _catching(candidates) as caught:
+        logits = logits_of(view.model(probe.clone().requires_grad_()))
+        outputs = [caught[id(candidate.module)] for candidate in candidates]
+        wanted = [x for x in outputs if x.requires_grad]
+        gradients = torch.autograd.grad(_mixed(logits), wanted, allow_unused=True) if wanted else ()
+    strength = {
+        id(x): 0.0 if g is None else _strength(g, c)
+        for x, g, c in zip(wanted, gradients, [c for c, x in zip(candidates, outputs) if x.requires_grad])
+    }
+    moving = [c for c, x in zip(candidates, outputs) if strength.get(id(x), 0.0) > 0]
+    for grid in dict.fromkeys(c.grid for c in moving or candidates):
+        changed, cells = one_patch_changed(probe, grid)
+        with torch.no_grad(), _catching(candidates) as caught:
+            view.model(torch.cat([probe, changed]))
+        for candidate in moving or candidates:
+            if candidate.grid == grid and lie_there(as_map(caught[id(candidate.module)], candidate, grid), cells):
+                return candidate
+    return None
+
+
+def as_map(tensor: Tensor, features: Features, grid: tuple[int, int]) -> Tensor:
+    """A feature map in the model's own axis order -> (B, channels, rows, columns)."""
+    if features.order == "NCHW":
+        return tensor
+    if features.order == "NLC":
+        tensor = tensor[:, features.prefix :].unflatten(1, grid)
+    return tensor.permute(0, 3, 1, 2)
+
+
+def _strength(gradient: Tensor, features: Features) -> float:
+    return float(gradient[:, features.prefix :].abs().max() if features.order == "NLC" else gradient.abs().max())
+
+
+def _mixed(logits: Tensor) -> Tensor:
+    """One number in which every class counts otherwise."""
+    direction = torch.linspace(-1, 2, logits.shape[1], device=logits.device, dtype=logits.dtype)
+    return (logits * direction).sum()
+
+
+@contextmanager
+def _catching(candidates: Sequence[Features]) -> Iterator[dict[int, Tensor]]:
+    """Inside, the last answer of each candidate's module, by the module's id."""
+    caught: dict[int, Tensor] = {}
+
+    def hook(module: nn.Module, _: object, output: Any) -> None:
+        caught[id(module)] = first_of(output)
+
+    handles = [candidate.module.register_forward_hook(hook) for candidate in candidates]
+    try:
+        yield caught
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _inputs_of(view: "View", blocks: Blocks, probe: Tensor) -> list[Tensor]:
+    """What each block is given when the whole model runs."""
+    inputs: list[Tensor] = []
+    handles = [
+        own(module).register_forward_pre_hook(lambda _, args: inputs.append(in_a_row(args[0])))
+        for module in blocks.modules
+    ]
+    try:
+        view.model(probe.to(view.device, view.dtype))
+    finally:
+        for handle in handles:
+            handle.remove()
+    return inputs
+
+
+def _readout(view: "View", seen: Seen, blocks: Blocks, layout: Layout) -> Readout | None:
+    """What the head reads; None where the parts are not the model's.
+
+    Embed, encode and head one after another must give the model's own answer, every block the tokens that the model
+    gives it, and each token must stand for the patch of its cell.
+    """
+    view.blocks, (_, probe, expected) = blocks, seen
+    view._layouts[view.size] = layout
     try:
         with torch.no_grad():
-            last = view.encode(view.embed(probe), layout)[-1]
-        with torch.enable_grad(), Tap(read=True) as tap:
-            last = last.detach().requires_grad_()
-            logits = view.head(last, layout)
-    except (AssertionError, IndexError, RuntimeError, ValueError):
+            states = view.encode(view.embed(probe), layout)
+            inputs = _inputs_of(view, blocks, probe)
+            changed, cells = one_patch_changed(probe[:1], layout.grid)
+            embedded = view.embed(torch.cat([probe[:1], changed])).transpose(1, 2)
+        if len(inputs) != len(blocks.modules) or not all(map(_same, states, inputs)):
+            return None
+        if not lie_there(view.patch_map(embedded, layout), cells):
+            return None
+        last = states[-1].detach().requires_grad_()
+        logits, tap = _headed(view, last, layout)
+    except torch.OutOfMemoryError:
+        raise
+    except (AssertionError, IndexError, RuntimeError, ValueError, TypeError):
         return None
     finite = torch.isfinite(expected)
     if logits.shape != expected.shape or not torch.allclose(logits[finite], expected[finite], 1e-2, 1e-3):
         return None
-    direction = torch.linspace(-1, 2, expected.shape[1], device=logits.device, dtype=logits.dtype)
-    (gradient,) = torch.autograd.grad((logits * direction).sum(), last)
+    (gradient,) = torch.autograd.grad(_mixed(logits), last)
     strength = gradient.float().norm(dim=2).sum(0).nan_to_num(1.0)
     if strength.max() == 0:  # an untrained head of zeros tells nothing: assume what most models do
         strength[0] = 1.0
@@ -69,6 +177,23 @@ def readout(view: "View", probe: Tensor, expected: Tensor, layout: Layout) -> Re
         patches=bool(read[layout.prefix :].any()),
         attention=any(a.shape[-1] == layout.tokens for a in tap.attention),
     )
+
+
+def _headed(view: "View", last: Tensor, layout: Layout) -> tuple[Tensor, Tap]:
+    """The head's answer, on one blank picture, or on one for each where it counts them (to append class tokens)."""
+    for view.counts_pictures in (False, True):
+        try:
+            with torch.enable_grad(), Tap(read=True) as tap:
+                return view.head(last, layout), tap
+        except (RuntimeError, ValueError):
+            if view.counts_pictures:
+                raise
+    raise AssertionError
+
+
+def _same(found: Tensor, expected: Tensor) -> bool:
+    tolerance = 1e-2 * float(expected.abs().max().nan_to_num(0.0))
+    return found.shape == expected.shape and torch.allclose(found, expected, 1e-2, tolerance, equal_nan=True)
 
 
 def takes_channels_last(view: "View", probe: Tensor, expected: Tensor) -> bool:

@@ -20,9 +20,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitrail.model.flat import in_a_row, own
 from vitrail.model.shares import EPSILON, Base, Form, PassedOn, Residual, halved, itself, parts, ratio
 from vitrail.model.tap import Tap
-from vitrail.model.trace import Trace, logits_of
+from vitrail.model.trace import Trace, first_of, logits_of
 from vitrail.model.view import View
 from vitrail.model.wide import Widening, widened
 
@@ -218,6 +219,7 @@ class Propagation(Widening, Tap):
         probabilities = self._passing(func, x, *args, **kwargs)
         if x.ndim == 4:
             self.attention.append(probabilities)
+            self.written(probabilities)
         return probabilities
 
 
@@ -247,19 +249,23 @@ def _trace_tokens(view: View, images: Tensor, rules: Relevance, start: int) -> T
     seen: list[int] = []  # attention calls before block ``start``, and up to the end of the last block
 
     def entering(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        tokens = args[0]
+        tokens = in_a_row(args[0])
         if not states:
             tokens = tokens.detach().requires_grad_()
             seen.append(len(tap.attention))
         states.append(tokens)
-        return tokens, *args[1:]
+        return tokens.view_as(args[0]), *args[1:]
 
-    def leaving(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:
-        states.append(output[0] if isinstance(output, tuple) else output)
+    def leaving(_: nn.Module, __: tuple[Any, ...], output: Any) -> Any:
+        left = in_a_row(first_of(output))
+        states.append(left)
         seen.append(len(tap.attention))
+        left = left.view_as(first_of(output))
+        return (left, *output[1:]) if isinstance(output, tuple) else left
 
-    handles = [block.register_forward_pre_hook(entering) for block in blocks.modules[start:]]
-    handles.append(blocks.modules[-1].register_forward_hook(leaving))
+    modules = [own(block) for block in blocks.modules]
+    handles = [block.register_forward_pre_hook(entering) for block in modules[start:]]
+    handles.append(modules[-1].register_forward_hook(leaving))
     try:
         with _running(view, images), tap:
             logits = logits_of(view.model(images))

@@ -1,5 +1,6 @@
 """What a model answers when patches are taken away: two forms that agree, one fast, one that works on every model."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -65,19 +66,62 @@ def _taken(tokens: Tensor, patches: Tensor, prefix: int) -> Tensor:
     return tokens.gather(1, places[:, :, None].expand(-1, -1, tokens.shape[-1]))
 
 
+def chosen(view: "View", token: Tensor, layout: Layout) -> Form:
+    """The form that suits the model, tried at the first use; a model that suits neither is refused in a sentence."""
+    if view.removes is False:
+        gathers = can_gather(view, token, layout)
+        view.removes = "gather" if gathers else "mask" if _can_mask(view, token, layout) else None
+    if view.removes is None:
+        raise InputError(
+            f"patches cannot be taken away from {view.name}: its blocks mix them in other ways than by attention, or "
+            "need all of them; use a method that changes pixels, such as rise or occlusion, or one that reads gradients"
+        )
+    return view.removes
+
+
 def can_gather(view: "View", token: Tensor, layout: Layout) -> bool:
-    """Whether the blocks do not mind missing tokens: tried on one image, against the masked form, and not counted."""
+    """Whether the blocks do not mind missing tokens: tried on one image and not counted.
+
+    What is left must answer as behind a mask. Where a mask leaves traces (talking heads add a little of every value),
+    the order of the tokens must not matter.
+    """
     keep = torch.arange(layout.patches, device=token.device)[None] % 2 == 0
+    if _can_mask(view, token, layout):
+        return _agree(view, lambda: respond(view, token, keep, layout, "mask"), _gathered(view, token, keep, layout))
+    places = keep[0].nonzero()[:, 0]
+    moved = places[torch.randperm(len(places), generator=torch.Generator().manual_seed(0)).to(places.device)]
+    patches = token[:, layout.prefix :]
+    shuffled = torch.cat([token[:, : layout.prefix], patches.index_copy(1, places, patches[:, moved])], 1)
+    return _agree(view, _gathered(view, token, keep, layout), _gathered(view, shuffled, keep, layout))
+
+
+def _gathered(view: "View", token: Tensor, keep: Tensor, layout: Layout) -> Callable[[], Tensor]:
+    return lambda: respond(view, token, keep, layout, "gather")
+
+
+def _can_mask(view: "View", token: Tensor, layout: Layout) -> bool:
+    """Whether hidden tokens leave no trace: whatever they hold, the answer must be the same."""
+    keep = torch.arange(layout.patches, device=token.device)[None] % 2 == 0
+    away = torch.cat([keep.new_zeros(1, layout.prefix), ~keep], 1)[..., None]
+    other = torch.where(away, token.flip(2) * 2, token)
+    return _agree(
+        view,
+        lambda: respond(view, token, keep, layout, "mask"),
+        lambda: respond(view, other, keep, layout, "mask"),
+    )
+
+
+def _agree(view: "View", one: Callable[[], Tensor], other: Callable[[], Tensor]) -> bool:
+    """Whether both ways run and give the same logits; the passes are not counted."""
     forwards = view.meter.forwards
     try:
         with torch.no_grad():
-            masked = respond(view, token, keep, layout, "mask")
-            gathered = respond(view, token, keep, layout, "gather")
+            a, b = one(), other()
     except torch.OutOfMemoryError:
         raise
-    except (AssertionError, IndexError, RuntimeError, ValueError):
+    except (AssertionError, IndexError, RuntimeError, ValueError, TypeError):
         return False
     finally:
         view.meter.forwards = forwards
     tolerance = 1e-3 if view.precision == "fp32" and view.dtype == torch.float32 else 5e-2
-    return bool(torch.allclose(gathered, masked, tolerance, tolerance))
+    return bool(torch.allclose(a, b, tolerance, tolerance))

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from vitrail.errors import InputError, option
 from vitrail.model.checkpoint import load_weights, read_checkpoint
 from vitrail.model.inputs import Preprocess
+from vitrail.model.packed import Packed
 from vitrail.model.view import View
 
 HALF = (0.5, 0.5, 0.5)
@@ -173,6 +174,7 @@ def _hugging_face(name: str, fetch: bool) -> _Found:
         module = build(lambda: auto.from_pretrained(name))
     else:  # the weights come from a file; what the model looks like must be known all the same
         module = auto.from_config(build(lambda: transformers.AutoConfig.from_pretrained(name)))
+    module = _unwrapped(module)
     preprocess, names = _facts(module)
     try:
         how = transformers.AutoImageProcessor.from_pretrained(name)
@@ -317,7 +319,7 @@ def _facts(module: nn.Module) -> tuple[Preprocess, Sequence[str] | None]:
         )
     config = getattr(module, "config", None)
     if config is not None and hasattr(config, "id2label"):  # Hugging Face
-        side = getattr(config, "image_size", 224)
+        side = getattr(config, "image_size", None) or getattr(module, "image_size", None) or 224
         size = (side, side) if isinstance(side, int) else tuple(side)
         imagenet = "dino" in config.model_type or config.model_type in ("swin", "resnet", "convnext")
         names = [str(config.id2label[i]) for i in range(config.num_labels)]
@@ -347,7 +349,9 @@ def _unwrapped(model: nn.Module) -> nn.Module:
     )
     if isinstance(model, torch.jit.ScriptModule):
         raise InputError("a TorchScript model hides its parts; give the Python module it was made from")
-    return _unwrapped(inner) if isinstance(inner, nn.Module) else model
+    if isinstance(inner, nn.Module):
+        return _unwrapped(inner)
+    return Packed(model) if Packed.suits(model) else model
 
 
 def usable(device: str | torch.device) -> torch.device:

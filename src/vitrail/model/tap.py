@@ -18,6 +18,7 @@ from vitrail.errors import InputError
 from vitrail.model.rules import TRUE, Rule
 
 _SOFTMAX = (F.softmax, torch.softmax, torch.Tensor.softmax)
+_MATMUL = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
 
 
 class Tap(TorchFunctionMode):
@@ -43,6 +44,10 @@ class Tap(TorchFunctionMode):
         self.attention: list[Tensor] = []
         self.values: list[Tensor] = []
         self._open = read or rule is not TRUE or scaled is not None
+        self._written: tuple[int, Tensor | None] = (
+            0,
+            None,
+        )  # softmaxes by hand that have mixed no values yet, the last
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -54,6 +59,8 @@ class Tap(TorchFunctionMode):
             return self._multi_head_attention(*args, **kwargs)
         if func in _SOFTMAX:
             return self._softmax(func, *args, **kwargs)
+        if func in _MATMUL and len(args) == 2:
+            self._mixing(*args)
         return self._call(func, *args, **kwargs)
 
     def _call(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -69,6 +76,27 @@ class Tap(TorchFunctionMode):
                 probabilities.requires_grad_()  # also as a constant it can be asked for its own gradient
             self.attention.append(probabilities)
         return probabilities
+
+    def written(self, probabilities: Tensor) -> None:
+        """Remember a softmax written out by hand until values are mixed."""
+        count, last = self._written
+        again = last is not None and last.shape == probabilities.shape
+        self._written = (count + 1 if again else 1, probabilities)
+
+    def merge(self, mixed: Tensor) -> None:
+        """Note one matrix in the place of the last two, which it was made of."""
+        if torch.is_grad_enabled():
+            mixed.requires_grad_()
+        self.attention[-2:] = [mixed]
+
+    def _mixing(self, left: Tensor, right: Tensor) -> None:
+        """A product behind two blended softmaxes (ConViT: of contents and of positions): their blend counts."""
+        count, last = self._written
+        if last is None or left.shape != last.shape or right.ndim != 4 or right.shape[-2] != last.shape[-1]:
+            return
+        if count == 2 and left is not last and self.read:
+            self.merge(left)
+        self._written = (0, None)
 
     def _hides(self, batch: int, keys: int) -> bool:
         return self.hidden is not None and self.hidden.shape == (batch, keys)
@@ -194,7 +222,9 @@ class Tap(TorchFunctionMode):
         if self._hides(x.shape[0], x.shape[-1]):
             assert self.hidden is not None
             x = x.masked_fill(self.hidden[:, None, None, :], -math.inf)
-        return self.keep(func(self._scale(x), dim, *args, **kwargs))
+        probabilities = self.keep(func(self._scale(x), dim, *args, **kwargs))
+        self.written(probabilities)
+        return probabilities
 
 
 @contextmanager

@@ -23,8 +23,15 @@ def first_of(output: Any) -> Any:
 
 
 def logits_of(output: Any) -> Tensor:
-    """The logits in whatever a model returns: a tensor, a tuple, or an object with ``.logits``."""
-    logits: Tensor = first_of(output.logits if hasattr(output, "logits") else output)
+    """The logits in whatever a model returns: a tensor, a tuple, or an object with ``.logits``.
+
+    Some classifiers of Hugging Face (PP-LCNet) call them ``.last_hidden_state``.
+    """
+    if hasattr(output, "logits"):
+        output = output.logits
+    elif getattr(output, "last_hidden_state", None) is not None:
+        output = output.last_hidden_state
+    logits: Tensor = first_of(output)
     return logits
 
 

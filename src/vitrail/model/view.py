@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from contextlib import nullcontext
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from vitrail.model.activations import Activations, activations
 from vitrail.model.anatomy import Blocks, Features, Layout, Readout
 from vitrail.model.blockparts import BlockParts, find_parts
 from vitrail.model.fixednorm import FixedNorm
+from vitrail.model.flat import in_a_row
 from vitrail.model.inputs import Preprocess
 from vitrail.model.inspection import taking
 from vitrail.model.passage import Passage
@@ -48,7 +50,8 @@ class View(Still):
         self.classes = None if classes is None else tuple(classes)
         self.meter = Meter()
         self._layouts: dict[tuple[int, int], Layout] = {}
-        self._gathers: bool | None = None
+        self.counts_pictures = False  # whether what comes behind the blocks wants as many as there are pictures
+        self.removes: removal.Form | Literal[False] | None = False
         self._fingerprint: tuple[object, str] = (None, "")
         self._parts: tuple[object, tuple[BlockParts, ...] | None] = (None, None)
         self._activations: Activations | None = None
@@ -120,7 +123,7 @@ class View(Still):
         if size == self.size:
             return self.features.grid
         with self.still(), taking(self, size):
-            found = anatomy.find_features(anatomy.watch(self.model, self.blank(size)), size)
+            found = anatomy.features_at(anatomy.watch(self.model, self.blank(size)), size, self.features)
         return size if found is None else found.grid
 
     @property
@@ -204,8 +207,10 @@ class View(Still):
     def head(self, tokens: Tensor, layout: Layout) -> Tensor:
         """(B, T, D) tokens that left the last block -> (B, classes). Fewer tokens than the grid has are fine."""
         # The model's own code runs, on one blank picture; the blocks are passed by, and the tokens slipped in.
+        blank = self.blank(layout.size)
+        blank = blank.expand(len(tokens), -1, -1, -1) if self.counts_pictures else blank
         with self.still(), anatomy.bypassed(self._need_blocks(), lambda _: tokens):
-            return logits_of(self.model(self.blank(layout.size)))
+            return logits_of(self.model(blank))
 
     def answer(self, tokens: Tensor, layout: Layout, *, plain: bool = False) -> Tensor:
         """(B, T, D) tokens that enter the first block -> (B, classes), and nothing kept on the way.
@@ -310,12 +315,8 @@ class View(Still):
     def spatial(self, tensor: Tensor, size: tuple[int, int]) -> Tensor:
         """`Trace.entry`, or anything shaped like it, as (B, channels, rows, columns)."""
         if self.blocks is not None:
-            return self.patch_map(tensor.transpose(1, 2), self.layout(size))
-        if self.features is None or self.features.order == "NCHW":
-            return tensor
-        if self.features.order == "NLC":
-            tensor = tensor.unflatten(1, self.grid_at(size))
-        return tensor.permute(0, 3, 1, 2)
+            return self.patch_map(in_a_row(tensor).transpose(1, 2), self.layout(size))
+        return tensor if self.features is None else inspection.as_map(tensor, self.features, self.grid_at(size))
 
     def patch_map(self, values: Tensor, layout: Layout) -> Tensor:
         """(..., T) or (..., N) token values -> (..., rows, columns); prefix tokens are left out."""
@@ -338,30 +339,26 @@ class View(Still):
 
     def respond(self, tokens: Tensor, keep: Tensor, layout: Layout, form: removal.Form | None = None) -> Tensor:
         """The logits when only some patches are left: see `removal.respond`."""
-        if form is None:
-            if self._gathers is None:
-                self._gathers = removal.can_gather(self, tokens[:1], layout)
-            form = "gather" if self._gathers else "mask"
+        form = form or removal.chosen(self, tokens[:1], layout)
         return removal.respond(self, tokens, keep, layout, form)
 
     # ------------------------------------------------------------------------------------------------- inspection
 
     def _inspect(self) -> None:
         """Watch the model run once, find its parts, and check that they make up the model."""
-        visits, probe, answer = inspection.look(self)
-        self.num_classes = answer.shape[1]
-        self.features: Features | None = anatomy.find_features(visits, self.size)
+        seen = inspection.look(self)
+        self.num_classes = seen.answer.shape[1]
+        self.features: Features | None = None
+        self.blocks: Blocks | None = None
         self.readout = Readout((), patches=False, attention=False)
-        self.blocks: Blocks | None = anatomy.find_blocks(visits)
-        layout = None if self.blocks is None else anatomy.find_layout(visits, self.blocks, self.size)
-        if layout is not None:
-            self._layouts[self.size] = layout
-        found = None if layout is None else inspection.readout(self, probe, answer, layout)
-        if found is None:
-            self.blocks = None
+        found = inspection.find_tokens(self, seen)
+        self.blocks = None
+        self._layouts.clear()
+        if found is not None:
+            self.blocks, self._layouts[self.size], self.readout = found
         else:
-            self.readout = found
-        self._channels_last = self.blocks is None and inspection.takes_channels_last(self, probe, answer)
+            self.features = inspection.find_features(self, seen)
+        self._channels_last = self.blocks is None and inspection.takes_channels_last(self, seen.probe, seen.answer)
 
     def _entry(self) -> nn.Module | None:
         if self.blocks is not None:
