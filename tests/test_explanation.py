@@ -15,8 +15,8 @@ from PIL import Image
 
 import vitrail
 from vitrail import scenes
-from vitrail.draw import footnotes, marked, numbered
 from vitrail.explanation import Explanation, sheet_of, write_whole
+from vitrail.explanation.draw import footnotes, marked, numbered
 
 PICTURES = [scenes.make(seed).pil for seed in range(3)]
 

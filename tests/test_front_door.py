@@ -65,19 +65,23 @@ print([name for name in vitrail._HOMES if isinstance(getattr(vitrail, name), typ
 # ------------------------------------------------------------------------------------------------- one way through
 
 # image -> model -> method -> explanation -> metric -> bench -> report: a room may use the rooms before it on that way.
-# Two rooms stand beside the way and know no other: scenes (a world to look at) and show (how to draw numbers).
+# Three rooms stand beside the way and know no other: scenes (a world to look at), show (how to draw numbers) and notes
+# (how to sum up what is said of maps).
 MAY_USE: dict[str, set[str]] = {
     "errors": set(),
     "spec": {"errors"},
     "scenes": {"errors"},
     "show": {"errors"},
+    "notes": {"errors"},
     "model": {"errors", "scenes"},
     "perturb": {"errors", "spec", "model"},
     "method": {"errors", "spec", "model", "perturb"},
     "explanation": {"errors", "show", "model", "method"},
     "front": {"errors", "model", "method", "explanation"},
-    "metric": {"errors", "spec", "show", "model", "perturb", "method", "explanation", "front"},
-    "bench": {"errors", "spec", "scenes", "show", "model", "perturb", "method", "explanation", "front", "metric"},
+    "metric": {"errors", "spec", "show", "notes", "model", "perturb", "method", "explanation", "front"},
+    "bench": {
+        *("errors", "spec", "scenes", "show", "notes", "model", "perturb", "method", "explanation", "front", "metric"),
+    },
 }
 MAY_USE["train"] = {*MAY_USE}
 MAY_USE["serve"] = {*MAY_USE}
@@ -145,8 +149,9 @@ def door_names(room: str) -> set[str]:
     door = SOURCE / room / "__init__.py"
     tree = ast.parse((door if door.is_file() else SOURCE / f"{room}.py").read_text(encoding="utf-8"))
     if not door.is_file():
-        named = (n.name for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef))
-        return {name for name in named if not name.startswith("_")}
+        named = {n.name for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+        typed = {n.target.id for n in tree.body if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)}
+        return {name for name in named | typed if not name.startswith("_")}
     lists = [
         node.value
         for node in tree.body

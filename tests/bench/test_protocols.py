@@ -368,13 +368,13 @@ def test_the_explainer_that_comes_with_vitrail_joins_by_its_name() -> None:
     """Its spec as a run has it names no explainer: that is the default."""
     for name in ("aha/table1", "aha/table3", "aha/table4"):
         part = protocol(name, explainer="auto").parts[0]
-        assert (part.methods["AHA"], part.later) == ("aha(contrast=1)", {})
+        assert (part.methods["AHA"], part.later) == (parse("aha(contrast=1)").spec, {})
         assert narrowed(protocol(name, explainer="auto"), methods=["AHA T = 3"]).parts[0].methods == {
-            "AHA T = 3": "aha(refine=3, contrast=1)"
+            "AHA T = 3": parse("aha(refine=3, contrast=1)").spec
         }
     swept = protocol("aha/refine", explainer="auto").parts[0]
     assert swept.sweep is not None
-    assert swept.methods["AHA, T=3"] == "aha(refine=3, contrast=1)"
+    assert swept.methods["AHA, T=3"] == parse("aha(refine=3, contrast=1)").spec
     with pytest.raises(InputError, match=r"the row AHA \(aha\(.*\) needs an explainer; add --explainer with a folder"):
         narrowed(protocol("aha/table1"), methods=["AHA"])
 

@@ -227,7 +227,7 @@ def test_images_without_a_mask_or_class_are_left_out_alone(tmp_path: Path) -> No
 def test_plans_that_make_no_sense() -> None:
     with pytest.raises(InputError, match="methods that differ"):
         replace(PLAN, methods=("ig(steps=50)", "ig"))
-    with pytest.raises(InputError, match="1 image or more"):
+    with pytest.raises(InputError, match="chunk must be 1 or more"):
         run(replace(PLAN, chunk=0), "memory://nothing")
 
 

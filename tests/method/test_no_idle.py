@@ -140,6 +140,8 @@ def test_every_field_of_a_base_counts_in_a_composition(outer: str, inner: str) -
             before = parse(f"{outer}({case.before.spec})")
         except vitrail.InputError:
             continue
+        if all(found is None for found in results(before)):
+            continue  # refused by every model: zero by construction
         after = []
         for changed in case.after:
             try:

@@ -35,7 +35,8 @@ SPECS = [
 def test_every_method_keeps_its_own_rule() -> None:
     """A method that calls its maps unsigned never gives a negative value; one that calls them signed does."""
     images, wrong = pictures(3, (64, 64)), {}
-    vit, cnn = load(small_vit(depth=4)), load(timm.create_model("resnet18", num_classes=6).eval())
+    vit = load(small_vit(depth=6))  # of fewer blocks the later half of att_ixg is zero by construction, and refused
+    cnn = load(timm.create_model("resnet18", num_classes=6).eval())
     for spec in SPECS:
         method = quick(spec)
         if method.id in WITHOUT_SIDES:

@@ -180,7 +180,7 @@ def test_a_function_as_target(pictures: list[Any]) -> None:
     found = vitrail.evaluate("demo", pictures[:2], "ixg", CURVES[1], target=margin)
     assert np.isfinite(found.rows[0].each).all()
     explanation = vitrail.explain("demo", pictures[:2], "ixg", margin)
-    with pytest.raises(InputError, match="function of the logits; give it as target="):
+    with pytest.raises(InputError, match="function of the logits; give it again as the target"):
         vitrail.evaluate("demo", pictures[:2], explanation, CURVES[1])
     again = vitrail.evaluate("demo", pictures[:2], explanation, CURVES[1], target=margin)
     np.testing.assert_allclose(again.rows[0].each, found.rows[0].each, rtol=1e-4)

@@ -69,8 +69,8 @@ def placed(protocol: Protocol, given: Sequence[str] = ()) -> Protocol:
     Example:
         >>> from vitrail.bench import protocol
         >>> table = placed(protocol("var/table1"), ["imagenet:/data/imagenet"])
-        >>> [part.data for part in table.parts][1:3]
-        ['part-quads:imagenet:/data/imagenet', 'coco']
+        >>> [part.data for part in table.parts][:2]
+        ['quads:imagenet:/data/imagenet', 'part-quads:imagenet:/data/imagenet']
     """
     asked = {_kind(part.data) for part in protocol.parts}
     known: dict[str, str] = {}

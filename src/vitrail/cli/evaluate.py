@@ -10,8 +10,7 @@ from vitrail.cli.options import Looking, say
 from vitrail.errors import InputError
 
 if TYPE_CHECKING:
-    from vitrail.metric import Scores
-    from vitrail.metric.presets import Wanted
+    from vitrail.metric import Scores, Wanted
 
 BOXES = ("boxes", "boxes_xyxy")
 """What the column with the boxes may be called."""
@@ -60,13 +59,13 @@ class Evaluate(Looking):
         say(f"scores: {self.out / 'scores.parquet'}, {self.out / 'scores.md'}", self.quiet)
 
     def _wanted(self, masks: bool, labels: bool) -> "Wanted":
-        from vitrail.metric.presets import wanted
+        from vitrail.metric import wanted
 
         return wanted(self.metric, masks=masks, labels=labels, settled=self.target is not None)
 
     def _check(self, known: dict[str, Any]) -> None:
         """Say which option is missing before a model is loaded."""
-        from vitrail.metric.presets import lacks
+        from vitrail.metric import lacks
 
         masks, labels = "masks" in known or "boxes" in known, "labels" in known
         asked = self._wanted(masks, labels)
@@ -85,7 +84,7 @@ class Evaluate(Looking):
                 )
             if "labels" in lacking:
                 raise InputError(
-                    f"{metric.spec} needs the true classes; give --labels FILE.csv, or target=predicted in its spec"
+                    f"{metric.spec} needs the true classes; give --labels FILE.csv, or {metric.id}(target=predicted)"
                 )
 
     def _known(self, sources: list[Path]) -> dict[str, Any]:

@@ -5,12 +5,13 @@ import io
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal
 
 from vitrail.cli.options import Quiet, say
 from vitrail.errors import InputError, option
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,7 @@ class Scenes:
 
     def run(self) -> None:
         """Draw, write, and say how to go on."""
+        import numpy as np
         from PIL import Image
 
         from vitrail.bench import dataset
@@ -58,7 +60,9 @@ class Scenes:
         say(f"pictures: {self.out / 'pictures'}; classes, boxes and masks: {self.out / 'labels.csv'}", self.quiet)
 
 
-def _box(mask: np.ndarray) -> tuple[int, int, int, int]:
+def _box(mask: "NDArray[Any]") -> tuple[int, int, int, int]:
     """The smallest box around an object, x0 y0 x1 y1."""
+    import numpy as np
+
     rows, columns = (np.flatnonzero(mask.any(axis)) for axis in (1, 0))
     return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1

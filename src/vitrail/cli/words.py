@@ -13,8 +13,8 @@ OTHERWISE = {
 }
 """Flags that are not called as the parameter is: of which verb, and which parameter -> the flag."""
 
-ELSEWHERE = {"boxes": ("labels", "boxes in a column of --labels")}
-"""What is given inside another flag: the parameter -> (that flag, what to say where the verb has it)."""
+ELSEWHERE = {("evaluate", "boxes"): "boxes in a column of --labels"}
+"""What is given inside another flag: of which verb, and which parameter -> what to say."""
 
 
 def flags_of(verb: Any) -> Words:
@@ -32,9 +32,10 @@ def flags_of(verb: Any) -> Words:
     known = {field.name for field in fields(verb)}
 
     def words(name: str, value: Any) -> str:
-        if name in ELSEWHERE and ELSEWHERE[name][0] in known:
-            return ELSEWHERE[name][1]
-        own = OTHERWISE.get((type(verb).__name__.lower(), name), name)
+        asked = type(verb).__name__.lower(), name
+        if asked in ELSEWHERE:
+            return ELSEWHERE[asked]
+        own = OTHERWISE.get(asked, name)
         values = [] if value is None else list(value) if isinstance(value, tuple | list) else [value]
         flag = f"--{own.replace('_', '-')}" if own in known else name.replace("_", " ")
         return " ".join([flag, *(shlex.quote(str(one)) for one in values)])

@@ -194,7 +194,7 @@ class AttIxG(Layered):
         if behind == view.depth:
             raise InputError(
                 f"{composition} asks for tokens behind the last block of {view.name}, where att_ixg reads none; "
-                f"use a start of at most {view.depth - 2}, or att_ixg(compat=authors)"
+                "take an earlier block, or att_ixg(compat=authors)"
             )
         if self.gradient == "true":
             check_length(view, behind, composition, self.id)

@@ -170,7 +170,9 @@ class MDA(Method):
         target = batch.settle(view)
         rows, columns = self.shape(view, batch.size)
         if rows * columns > MOST_CELLS:
-            raise InputError(f"{self.spec} would have {rows * columns} cells on {view.name}; give it fewer: cells=14")
+            raise InputError(
+                f"{self.spec} would have {rows * columns} cells on {view.name}; give it fewer: mda(cells=14)"
+            )
         first = self.seeding(view)
         order = self._seed_order(view, batch, first, (rows, columns))
         fills = [filled(view, batch, baseline, target) for baseline in (self.baseline, self.blank)]

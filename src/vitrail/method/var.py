@@ -52,7 +52,7 @@ class VAR(Method):
         if self.classes == "all_targets":
             raise InputError(
                 "var(classes=all_targets) would depend on which images are explained together; name the classes "
-                "instead, such as classes=(3, 7) or classes=(wolf, 'arctic fox')"
+                "instead, such as (3, 7) or (wolf, 'arctic fox')"
             )
         if isinstance(self.classes, str) and not _WORDS.fullmatch(self.classes):
             raise InputError(

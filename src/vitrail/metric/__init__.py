@@ -27,7 +27,7 @@ from vitrail.metric.localisation import (
     region_overlap,
     relevance_rank,
 )
-from vitrail.metric.presets import PRESETS, Preset, expand
+from vitrail.metric.presets import PRESETS, Preset, Wanted, expand, lacks, wanted
 from vitrail.metric.scores import Score, Scores
 from vitrail.metric.statistics import Difference, Numbers, friedman, interval, paired_bootstrap
 from vitrail.metric.truth import masks_of
@@ -46,6 +46,7 @@ __all__ = [
     "Preset",
     "Score",
     "Scores",
+    "Wanted",
     "average_precision",
     "complexity",
     "curve",
@@ -58,6 +59,7 @@ __all__ = [
     "information",
     "interval",
     "irof",
+    "lacks",
     "masked",
     "masks_of",
     "metrics",
@@ -77,4 +79,5 @@ __all__ = [
     "sparseness",
     "subsets",
     "tokens",
+    "wanted",
 ]

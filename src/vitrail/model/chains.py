@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from vitrail.model.anatomy import Blocks, Visit
 from vitrail.model.flat import Flat
 
-FEWEST_BLOCKS = 2
+LAYERS = nn.Linear | nn.Conv2d | nn.MultiheadAttention  # the last calls no layers of its own
 DEEPEST = 1.5
 """A chain with so many times fewer layers than what lies before or behind it is a lesser part of the model: what enters
 it are features of another network, or what leaves it is read by one."""
@@ -17,11 +17,11 @@ def find_chains(visits: Sequence[Visit]) -> Iterator[Blocks]:
     """The rows of modules that could be a model's blocks, the likeliest first; each is still to be tried.
 
     Blocks keep the shape of their tokens, (1, tokens, channels) or (1, rows, columns, channels), and attend; at least
-    one of them beyond windows. Those that all attend between all tokens come first, then the longest row, then the
-    last one.
+    one of them beyond windows; a single block makes a chain where it attends once and between all tokens. Those that
+    all attend between all tokens come first, then the longest row, then the last one.
     """
     runs = {tuple(visit.start for visit in run): run for by_parent in (True, False) for run in _runs(visits, by_parent)}
-    found = [run for run in runs.values() if len(run) >= FEWEST_BLOCKS and _reaches(run) and _is_deep(visits, run)]
+    found = [run for run in runs.values() if _reaches(run) and _is_deep(visits, run)]
     for run in sorted(found, key=lambda run: (_is_full(run), len(run), run[0].start), reverse=True):
         yield _blocks(visits, run)
 
@@ -71,6 +71,8 @@ def _is_full(run: Sequence[Visit]) -> bool:
 
 def _reaches(run: Sequence[Visit]) -> bool:
     """Whether some block looks beyond windows; of squares, between all tokens: channels are not to be taken for it."""
+    if len(run) == 1:  # anything that holds attention would do otherwise
+        return _is_full(run)
     if run[0].args[0].ndim == 4:
         return any(shape[-2:] == (_count(visit), _count(visit)) for visit in run for shape in visit.attention)
     return any(shape[0] == 1 for visit in run for shape in visit.attention)
@@ -78,7 +80,7 @@ def _reaches(run: Sequence[Visit]) -> bool:
 
 def _is_deep(visits: Sequence[Visit], run: Sequence[Visit]) -> bool:
     """Whether the chain is more than a small part of a network of another kind."""
-    layers = [visit for visit in visits if isinstance(visit.module, nn.Linear | nn.Conv2d)]
+    layers = [visit for visit in visits if isinstance(visit.module, LAYERS)]
     before = sum(visit.start < run[0].start for visit in layers)
     behind = sum(visit.start > run[-1].end for visit in layers)
     return max(before, behind) <= DEEPEST * (len(layers) - before - behind)

@@ -74,7 +74,7 @@ def find_features(view: "View", seen: Seen) -> Features | None:
         logits = logits_of(view.model(probe.clone().requires_grad_()))
         outputs = [caught[id(candidate.module)] for candidate in candidates]
         wanted = [x for x in outputs if x.requires_grad]
-        gradients = torch.autograd.grad(_mixed(logits), wanted, allow_unused=True) if wanted else ()
+        gradients = _gradients(logits, wanted)
     strength = {
         id(x): 0.0 if g is None else _strength(g, c)
         for x, g, c in zip(wanted, gradients, [c for c, x in zip(candidates, outputs) if x.requires_grad])
@@ -101,6 +101,16 @@ def as_map(tensor: Tensor, features: Features, grid: tuple[int, int]) -> Tensor:
 
 def _strength(gradient: Tensor, features: Features) -> float:
     return float(gradient[:, features.prefix :].abs().max() if features.order == "NLC" else gradient.abs().max())
+
+
+def _gradients(logits: Tensor, wanted: Sequence[Tensor]) -> Sequence[Tensor | None]:
+    """Of one number of the answer; none where the model overwrites what its own gradient needs."""
+    try:
+        return torch.autograd.grad(_mixed(logits), wanted, allow_unused=True) if wanted else ()
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError:
+        return [None] * len(wanted)
 
 
 def _mixed(logits: Tensor) -> Tensor:

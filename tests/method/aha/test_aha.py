@@ -63,7 +63,7 @@ def test_specs_there_and_back() -> None:
         found = parse(text)
         assert found == AHA(explainer=path, refine=3)
         assert parse(found.spec) == found
-    for text in ("aha(refine=-1)", "aha(rate=0)"):
+    for text in ("aha(refine=-1)", "aha(refine=3, rate=0)"):
         with pytest.raises(InputError, match="aha refines in 0 steps or more at a rate above 0"):
             parse(text)
 
@@ -92,7 +92,7 @@ def test_the_demo_has_an_explainer_and_it_knows_what_matters() -> None:
 @pytest.mark.parametrize("refine", [0, 1])
 def test_the_demo_from_a_folder(tmp_path: Path, refine: int) -> None:
     view = load("demo", device="cpu")
-    spec = f"aha(explainer='{saved(view, tmp_path / 'it')}', refine={refine}, rate=0.001)"
+    spec = f"aha(explainer='{saved(view, tmp_path / 'it')}', refine={refine}{', rate=0.001' * bool(refine)})"
     shown = [scene.pil for _, scene in scenes.samples()[:2]]
     found = vitrail.explain("demo", shown, spec)
     assert found.maps.shape == (2, 144, 144)

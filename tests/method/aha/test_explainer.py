@@ -148,7 +148,7 @@ def test_unusual_models() -> None:
     flat = load(Flat(), size=(32, 32))
     assert made(flat).config["widths"] == []
     assert made(flat).explain(flat, images, torch.tensor([0, 1])).shape == (2, 32, 32)
-    with pytest.raises(InputError, match="shows no feature maps; leave image_branch=True"):
+    with pytest.raises(InputError, match="shows no feature maps; keep the image branch"):
         made(flat, image_branch=False)
     shared = load(Shared(), size=(32, 32))
     seen = features.look(shared, images).features(torch.tensor([0, 1]))

@@ -61,15 +61,15 @@ class AHA(Method):
     def __post_init__(self) -> None:
         if self.contrast is not None and self.contrast <= 0:
             raise InputError(f"aha needs a contrast above 0, but contrast={self.contrast} was given")
-        if not self.refine and self.rate != type(self).rate:
-            raise InputError(
-                f"aha's rate is that of its refinement, but rate={self.rate} was given without any; give refine=3 too, "
-                "or leave it out"
-            )
         if self.refine < 0 or self.rate <= 0:
             raise InputError(
                 f"aha refines in 0 steps or more at a rate above 0, but refine={self.refine}, rate={self.rate} "
                 "were given"
+            )
+        if not self.refine and self.rate != type(self).rate:
+            raise InputError(
+                f"aha's rate is that of its refinement, but rate={self.rate} was given without any; give refine=3 too, "
+                "or leave it out"
             )
 
     def passes(self, view: View, size: tuple[int, int]) -> int | None:

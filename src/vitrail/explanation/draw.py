@@ -10,7 +10,7 @@ from vitrail import show
 from vitrail.errors import InputError
 
 if TYPE_CHECKING:
-    from vitrail.explanation import Explanation
+    from vitrail.explanation.value import Explanation
 
 
 def sheet_of(

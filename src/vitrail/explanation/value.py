@@ -18,13 +18,11 @@ from PIL import Image
 from torch import Tensor
 
 from vitrail import show
-from vitrail.draw import sheet_of, strip_of
 from vitrail.errors import InputError
+from vitrail.explanation.draw import sheet_of, strip_of
 
 if TYPE_CHECKING:
     from vitrail.method import Method
-
-__all__ = ["Explanation", "check_writable", "sheet_of", "versions", "write_whole"]
 
 SCHEMA = 1
 EXTRA = "extra_"  # before the names of extras in maps.npz
