@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import vitrail
-from goldens import FOLDER, agreement, deit_tiny, inputs
+from goldens import FOLDER, agreement, deit_tiny_wide, inputs
 
 LONG = ("decompx_absdot", "pgc_ablationcam", "pgc_scorecam")
 """Compared on the first image alone here; docs/make_agreement.py compares all three."""
@@ -18,7 +18,7 @@ def test_agrees_with_the_authors_code(assets: Path, name: str) -> None:
         maps, spec, tolerance = stored["maps"], str(stored["spec"]), float(stored["tolerance"])
     assert tolerance <= 1e-3
     count = 1 if name in LONG else len(maps)
-    found = vitrail.explain(deit_tiny(assets), inputs(assets)[:count], spec).maps.numpy()
+    found = vitrail.explain(deit_tiny_wide(assets), inputs(assets)[:count].double(), spec).maps.numpy()
     close = agreement(found, maps[:count])
     assert close.pearson > 0.9999
     assert close.error <= tolerance

@@ -96,7 +96,8 @@ def test_logits_under_another_name() -> None:
     view = hugging_face("pp_lcnet", "PPLCNetForImageClassification")
     images = pictures(1, SIZE)
     with torch.no_grad():
-        assert torch.equal(view.logits(images), view.model(images).last_hidden_state)
+        own = view.model(images).last_hidden_state
+        assert near(view.logits(images), own, 1e-4)
 
 
 def test_packed_patches() -> None:

@@ -203,8 +203,10 @@ def displacement(answers: Tensor, cells: Tensor) -> float:
     """
     columns = answers.shape[2]
     seen = answers.flatten(1)[:, cells[:, 0] * columns + cells[:, 1]].double()  # (patch, cell), the probed cells alone
-    if not float(seen.max()) > 0:
+    if not float(answers.max()) > 0:
         return 0.0  # nothing answers: there is nothing to draw
+    if float(seen.max()) <= 1e-5 * float(answers.max()):
+        return 1.0  # all answers lie elsewhere
     for _ in range(20):  # loud patches and excitable cells are made equal
         seen = seen / seen.sum(1, keepdim=True).clamp_min(1e-300)
         seen = seen / seen.sum(0, keepdim=True).clamp_min(1e-300)

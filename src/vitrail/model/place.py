@@ -6,6 +6,8 @@ from torch import Tensor
 FARTHEST = 0.5
 """A grid is believed when answers lie less than this share of the distance at random from the patches changed."""
 _ROUNDS = 20
+_FAINT = 1e-5
+"""An answer so far below the loudest one anywhere is rounding."""
 
 
 def one_patch_changed(image: Tensor, grid: tuple[int, int]) -> tuple[Tensor, Tensor]:
@@ -46,8 +48,11 @@ def lie_there(features: Tensor, cells: Tensor) -> bool:
     answers = (features[1:] - features[:1]).double().norm(dim=1)
     places = (cells[:, 0] * answers.shape[2] + cells[:, 1]).to(answers.device)
     seen = answers.flatten(1)[:, places].cpu()  # (patch, cell)
-    if not bool(torch.isfinite(seen).all()) or float(seen.max()) == 0:
+    loudest = float(answers.max())
+    if not bool(torch.isfinite(answers).all()) or loudest == 0:
         return True  # nothing answers: nothing speaks against it
+    if float(seen.max()) <= _FAINT * loudest:
+        return False  # all answers lie elsewhere
     for _ in range(_ROUNDS):  # strong patches and excitable cells count like the others
         seen = seen / seen.sum(1, keepdim=True).clamp_min(1e-300)
         seen = seen / seen.sum(0, keepdim=True).clamp_min(1e-300)
