@@ -37,6 +37,22 @@ def test_imagenets_val_alone_is_refused(tmp_path: Path, place: str) -> None:
     assert len(joined([f"folder:{tmp_path / place / TENCH}"])) == 1, "who says so may"
 
 
+def test_pictures_to_judge_by_are_known_by_their_folders_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picture(tmp_path / "ILSVRC2012_img_val" / TENCH / "judged.JPEG")
+    with pytest.raises(InputError, match="has no train split"):
+        joined([f"imagenet:{tmp_path / 'ILSVRC2012_img_val'}"])
+    for name in ("imagenet_val", "imagenet_train"):
+        picture(tmp_path / "data" / name / "images" / "a.jpg")
+        (tmp_path / "data" / name / "labels.csv").write_text("file,class\na.jpg,0\n")
+    monkeypatch.setenv("VITRAIL_ASSETS", str(tmp_path))
+    for spec in ("assets:imagenet_val", "quads:assets:imagenet_val"):
+        with pytest.raises(InputError, match="is there to judge explanations by"):
+            joined([spec])
+    assert len(joined(["assets:imagenet_train"])) == 1
+
+
 def test_class_folders_by_themselves_are_learned_from(tmp_path: Path) -> None:
     picture(tmp_path / "mine" / TENCH / "a.JPEG")
     assert len(joined([f"imagenet:{tmp_path / 'mine'}"])) == 1

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitrail import Scores, scenes
+from vitrail import Scores, evaluate, scenes
 from vitrail.cli import main
 from vitrail.metric import PRESETS, Preset, metrics
 
@@ -127,3 +127,25 @@ def test_the_list_of_metrics(capsys: pytest.CaptureFixture[str]) -> None:
     assert "deletion_aopc" in table
     assert "pointing" not in table
     assert main(["metrics", "nothing*"]) == 2
+
+
+def test_a_picture_with_two_lines_is_judged_for_each(tmp_path: Path) -> None:
+    scene = scenes.make(8, objects=2, classes=["whale", "shark"])
+    scene.pil.save(tmp_path / "two.png")
+    boxes = [" ".join(map(str, one.box)) for one in scene.objects]
+    (tmp_path / "two.csv").write_text(
+        "file,class,boxes\n" + "".join(f"two.png,{one.name},{box}\n" for one, box in zip(scene.objects, boxes))
+    )
+    method, out = "var(ixg, classes=present)", tmp_path / "out"
+    asked = ["--labels", str(tmp_path / "two.csv"), "--target", "label", "--method", method, "--metric"]
+    assert (
+        main(["evaluate", str(tmp_path / "two.png"), *asked, "region_attribution", "--out", str(out), "--quiet"]) == 0
+    )
+    found = Scores.from_parquet(out / "scores.parquet")
+    assert found.images == ("two.png", "two.png")
+    for i, (one, other) in enumerate((scene.objects, scene.objects[::-1])):
+        spec = f"var(ixg, classes=({other.name},))"
+        alone = evaluate(
+            "demo", scene.pil, spec, "region_attribution", target=one.name, boxes=[[tuple(map(float, one.box))]]
+        )
+        assert found.row("region_attribution", method).each[i] == pytest.approx(alone.rows[0].each[0], abs=1e-5)

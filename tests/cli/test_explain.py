@@ -341,3 +341,21 @@ def test_pictures_may_stand_behind_the_methods(folder: Path, tmp_path: Path) -> 
     picture = str(sorted(folder.iterdir())[0])
     given = ["explain", "--method", "gradcam", picture, "--out", str(tmp_path)]
     assert cli.merged(given) == ["explain", picture, "--out", str(tmp_path), "--method", "gradcam"]
+
+
+def two_animals(folder: Path) -> tuple[Path, Path]:
+    """A picture with two objects, and a labels file with a line for each."""
+    scene = vitrail.scenes.make(8, objects=2, classes=["whale", "shark"])
+    scene.pil.save(folder / "two.png")
+    (folder / "two.csv").write_text("file,class\ntwo.png,whale\ntwo.png,shark\n")
+    return folder / "two.png", folder / "two.csv"
+
+
+def test_the_lines_of_a_labels_file_say_what_is_present(tmp_path: Path) -> None:
+    picture, labels = two_animals(tmp_path)
+    asked = ["--target", "label", "--labels", labels, "--method", "var(ixg, classes=present)", "--quiet"]
+    assert explain(picture, *asked, "--out", tmp_path / "out") == 0
+    for target, explained, other in (("label", "whale", "shark"), ("label-2", "shark", "whale")):
+        found = Explanation.load(tmp_path / "out" / f"var-ixg,classes=present-for-{target}")
+        expected = vitrail.explain("demo", picture, f"var(ixg, classes=({other},))", explained)
+        assert torch.allclose(found.maps, expected.maps, atol=1e-6 * float(expected.maps.abs().max()))

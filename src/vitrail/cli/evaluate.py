@@ -1,19 +1,16 @@
 """``vitrail evaluate``: pictures and methods in, a table of scores out."""
 
-import csv
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vitrail.cli.explain import folder_name
+from vitrail.cli.labels import Class, beside, boxes_of, class_of, read_labels
 from vitrail.cli.options import Looking, say
 from vitrail.errors import InputError
 
 if TYPE_CHECKING:
     from vitrail.metric import Scores, Wanted
-
-BOXES = ("boxes", "boxes_xyxy")
-"""What the column with the boxes may be called."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +28,8 @@ class Evaluate(Looking):
     """What to explain: predicted, label (of the labels file), a class number or name, or (open_clip) any text; by
     default what a preset among the metrics explains, and else the predicted class."""
     labels: Path | None = None
-    """A CSV file with the columns file, class (number or name) and perhaps boxes or boxes_xyxy ("x0 y0 x1 y1; ...")."""
+    """A CSV file with the columns file, class (number or name) and perhaps boxes or boxes_xyxy ("x0 y0 x1 y1; ..."); a
+    picture with several lines is judged once for each, and var(classes=present) compares them."""
     masks: Path | None = None
     """A folder with one PNG a picture, of the same name and size: 1 (or white) the object, 0 the rest, 255 left out."""
     out: Path = Path("vitrail-scores")
@@ -46,9 +44,13 @@ class Evaluate(Looking):
         self._wanted(True, True)  # a typo should be told before a model is loaded
         check_writable(self.out)
         sources = [Path(source) for source in sources_of(list(self.images))]
-        known = self._known(sources)
+        sources, lines = self._lines(sources)
+        known = self._known(sources, lines)
         self._check(known)
-        found = evaluate(self.view(), sources, self.method, self.metric, target=self.target, **known, **self.how())
+        view = self.view()
+        if lines:
+            known["labels"] = beside(view, known["labels"], [line.others for line in lines])
+        found = evaluate(view, sources, self.method, self.metric, target=self.target, **known, **self.how())
         found.to_parquet(self.out / "scores.parquet")
         text = f"# {found.model}, {len(found.images)} pictures\n\n{found.table()}\n"
         write_whole(self.out / "scores.md", lambda file: file.write(text.encode()))
@@ -87,19 +89,22 @@ class Evaluate(Looking):
                     f"{metric.spec} needs the true classes; give --labels FILE.csv, or {metric.id}(target=predicted)"
                 )
 
-    def _known(self, sources: list[Path]) -> dict[str, Any]:
+    def _lines(self, sources: list[Path]) -> tuple[list[Path], list["Line"]]:
+        """The pictures, each as often as the labels file has lines of it, and these lines."""
+        if self.labels is None:
+            return sources, []
+        lines = read_labels(self.labels, [source.name for source in sources])
+        found = [Line(own, i) for own in lines for i in range(len(own))]
+        return [source for source, own in zip(sources, lines) for _ in own], found
+
+    def _known(self, sources: list[Path], lines: list["Line"]) -> dict[str, Any]:
         """What is known of the pictures: classes, boxes, masks."""
         known: dict[str, Any] = {}
         if self.labels is not None:
-            table = read_labels(self.labels)
-            missing = [source.name for source in sources if source.name not in table]
-            if missing:
-                raise InputError(f"{self.labels} says nothing of {missing[0]} ({len(missing)} pictures in all)")
-            rows = [table[source.name] for source in sources]
-            known["labels"] = [int(row["class"]) if row["class"].isdecimal() else row["class"] for row in rows]
-            column = next((name for name in BOXES if name in rows[0]), None)
-            if self.masks is None and column is not None:
-                known["boxes"] = [read_boxes(row[column] or "", self.labels) for row in rows]
+            known["labels"] = [class_of(line.row) for line in lines]
+            boxes = [boxes_of(line.row, self.labels) for line in lines]
+            if self.masks is None and None not in boxes:
+                known["boxes"] = boxes
         if self.masks is not None:
             files = [self.masks / f"{source.stem}.png" for source in sources]
             absent = [file for file in files if not file.is_file()]
@@ -109,27 +114,21 @@ class Evaluate(Looking):
         return known
 
 
-def read_labels(path: Path) -> dict[str, dict[str, str]]:
-    """The lines of a CSV file by the name of the picture."""
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} cannot be read as CSV ({error})") from error
-    if not rows or not {"file", "class"} <= rows[0].keys():
-        raise InputError(f"{path} must have a first line with the columns file and class, and a line a picture")
-    return {Path(row["file"]).name: row for row in rows}
+class Line(NamedTuple):
+    """One of a picture's lines in the labels file."""
 
+    all: list[dict[str, str]]
+    number: int
 
-def read_boxes(text: str, path: Path) -> list[tuple[float, ...]]:
-    """``"1 2 30 40; 5 6 7 8"`` -> two boxes."""
-    try:
-        boxes = [tuple(map(float, box.split())) for box in text.split(";") if box.strip()]
-    except ValueError as error:
-        raise InputError(f"{path} has boxes that cannot be read: {text!r}; write x0 y0 x1 y1; ...") from error
-    if any(len(box) != 4 for box in boxes):
-        raise InputError(f"{path} has a box without four numbers: {text!r}; write x0 y0 x1 y1; ...")
-    return boxes
+    @property
+    def row(self) -> dict[str, str]:
+        """The line itself."""
+        return self.all[self.number]
+
+    @property
+    def others(self) -> list[Class]:
+        """The classes of the picture's other lines."""
+        return [class_of(row) for i, row in enumerate(self.all) if i != self.number]
 
 
 def _report(found: "Scores") -> None:

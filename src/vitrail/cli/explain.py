@@ -1,17 +1,18 @@
 """``vitrail explain``: pictures in, a comparison sheet and the maps out."""
 
-import csv
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from vitrail.cli.labels import Class, beside, class_of, read_labels
 from vitrail.cli.options import Looking, say
 from vitrail.errors import InputError
 
 if TYPE_CHECKING:
     from vitrail.explanation import Explanation
+    from vitrail.model import TargetLike, View
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +48,13 @@ class Explain(Looking):
         sources = sources_of(list(self.images))
         targets = targets_of(self.target, self.labels, [Path(source).name for source in sources])
         view = self.view()
-        for target in targets.values():
+        aims = with_rivals(view, targets)
+        for target in aims.values():
             resolve(view, target, len(sources))  # here too
         found = {
             (spec, name): explain(view, sources, spec, target, **self.how())
             for spec in self.method
-            for name, target in targets.items()
+            for name, target in aims.items()
         }
         shown = sources[:SHEET_ROWS]
         pictures = [view.preprocess.picture(source) for source in shown]
@@ -84,7 +86,7 @@ def column_name(target: str, explanation: "Explanation") -> str:
     return target if target.startswith((PREDICTED, LABEL)) else explanation.explained(0)
 
 
-def targets_of(asked: Sequence[str], labels: Path | None, names: Sequence[str]) -> dict[str, str | list[int | str]]:
+def targets_of(asked: Sequence[str], labels: Path | None, names: Sequence[str]) -> dict[str, str | list[Class]]:
     """What is explained: a name for each column, and its target (one for all pictures, or one each).
 
     Args:
@@ -92,46 +94,34 @@ def targets_of(asked: Sequence[str], labels: Path | None, names: Sequence[str]) 
         labels: The labels file.
         names: The pictures' file names.
     """
-    found: dict[str, str | list[int | str]] = {}
+    found: dict[str, str | list[Class]] = {}
     for word in asked:
         if word != LABEL:
             found[word] = word
             continue
         if labels is None:
             raise InputError("--target label needs --labels FILE.csv")
-        own = read_classes(labels)
-        missing = [name for name in names if name not in own]
-        if missing:
-            raise InputError(f"{labels} says nothing of {missing[0]} ({len(missing)} pictures in all)")
-        first = names[0]
-        for name in names:
-            if len(own[name]) != len(own[first]):
+        lines = read_labels(labels, names)
+        for name, own in zip(names, lines):
+            if len(own) != len(lines[0]):
                 raise InputError(
-                    f"{labels} has {len(own[first])} lines of {first} and {len(own[name])} of {name}; each line of a "
+                    f"{labels} has {len(lines[0])} lines of {names[0]} and {len(own)} of {name}; each line of a "
                     "picture is a column of its own, so give every picture as many"
                 )
-        for column in range(len(own[first])):
-            found[LABEL if column == 0 else f"{LABEL} {column + 1}"] = [own[name][column] for name in names]
+        for column in range(len(lines[0])):
+            found[LABEL if column == 0 else f"{LABEL} {column + 1}"] = [class_of(own[column]) for own in lines]
     if labels is not None and LABEL not in asked:
         raise InputError("--labels is read for --target label; add that, or leave --labels out")
     return found
 
 
-def read_classes(path: Path) -> dict[str, list[int | str]]:
-    """The classes that a CSV file names of each picture, in its order, by the picture's name."""
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} cannot be read as CSV ({error})") from error
-    if not rows or not {"file", "class"} <= rows[0].keys():
-        raise InputError(f"{path} must have a first line with the columns file and class, and a line a picture")
-    found: dict[str, list[int | str]] = {}
-    for row in rows:
-        if not row["file"] or not row["class"]:
-            raise InputError(f"{path} has a line without a file or a class; give both in every line")
-        wanted = row["class"].strip()
-        found.setdefault(Path(row["file"]).name, []).append(int(wanted) if wanted.isdecimal() else wanted)
+def with_rivals(view: "View", targets: Mapping[str, str | list[Class]]) -> dict[str, "TargetLike"]:
+    """The targets, where a picture's line in the labels file knows the classes of its other lines."""
+    lines = {name: own for name, own in targets.items() if isinstance(own, list)}
+    found: dict[str, TargetLike] = dict(targets)
+    for name, own in lines.items():
+        rest = [other for key, other in lines.items() if key != name]
+        found[name] = beside(view, own, list(zip(*rest)) if rest else [[] for _ in own])
     return found
 
 

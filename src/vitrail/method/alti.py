@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vitrail.method.base import Batch, register
 from vitrail.method.layered import Mixing
-from vitrail.method.norms import NEEDS, Step, exactly, steps
+from vitrail.method.norms import NEEDS, Step, steps
 from vitrail.model import View
 
 _CHUNK = 2**25
@@ -36,7 +36,7 @@ class ALTI(Mixing):
 
     def matrices(self, view: View, batch: Batch, start: int) -> tuple[list[Tensor], Tensor]:
         trace, walk = steps(view, batch, start)
-        with exactly(view):
+        with torch.no_grad():
             found = [self._contributions(step) for step in walk]
         return found, view.readout_weights(trace, view.layout(batch.size))
 

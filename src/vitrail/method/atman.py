@@ -64,10 +64,6 @@ class AtMan(Method):
         return True
 
     def maps(self, view: View, batch: Batch) -> Tensor:
-        with torch.autocast(view.device.type, enabled=False):
-            return self._maps(view, batch)
-
-    def _maps(self, view: View, batch: Batch) -> Tensor:
         target = batch.settle(view)
         canvas = SuppressionCanvas(view, batch.images)
         ask = Responder(canvas, target)

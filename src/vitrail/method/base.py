@@ -4,6 +4,7 @@ import fnmatch
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -181,6 +182,14 @@ class Method(Configured, ABC):
     classless: ClassVar[bool] = False
     """Whether the map is the same for every class: then there is nothing to compare classes by."""
 
+    half: ClassVar[bool] = False
+    """Whether the map keeps its order where the model answers in half precision: means of many answers do. What is read
+    of gradients and of small differences does not, and is made at the model's own precision, whatever is asked for."""
+
+    def keeps_half(self) -> bool:
+        """The same as ``half``; compositions ask their base."""
+        return self.half
+
     def tells_classes(self) -> bool:
         """Whether two classes may have different maps; compositions ask their base."""
         return not self.classless
@@ -253,7 +262,8 @@ class Method(Configured, ABC):
 
         A map that is no larger than the rounding of its own computation becomes zero, and a note says so.
         """
-        maps = self.maps(view, batch).detach()
+        with nullcontext() if self.keeps_half() else view.exactly():
+            maps = self.maps(view, batch).detach()
         expected = (len(batch), *self.shape(view, batch.size))
         if maps.shape != expected:
             raise RuntimeError(f"{self.spec} gave maps of {tuple(maps.shape)}, not {expected}")

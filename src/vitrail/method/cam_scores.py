@@ -77,6 +77,8 @@ class ScoreCAM(Method):
         relu: Keep the positive part only.
     """
 
+    half = True
+
     channels: int | None = None
     relu: bool = True
 
@@ -146,8 +148,7 @@ class AblationCAM(Method):
             with ablated(entry, calls, channels.flatten(), axis):
                 return view.logits(batch.images.repeat(len(channels), 1, 1, 1))
 
-        # Losses are small differences of large numbers: half precision would leave nothing of them.
-        with torch.autocast(view.device.type, enabled=False), torch.no_grad():
+        with torch.no_grad():
             features = clean_features(view, batch)
             chosen = busiest(features, self.channels)
             calls, logits = counted(entry, lambda: view.logits(batch.images))

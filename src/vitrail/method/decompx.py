@@ -111,7 +111,7 @@ class DecompX(Layered):
         assert pieces is not None  # the method was checked against what the view offers
         wide = torch.promote_types(view.dtype, torch.float32)
         found = []
-        with torch.no_grad(), torch.autocast(view.device.type, enabled=False):
+        with torch.no_grad():
             for i in range(len(batch)):
                 x = trace.states[start][i].detach().to(wide)
                 attention = [probabilities[i].detach().to(wide) for probabilities in trace.attention[start:]]

@@ -18,7 +18,7 @@ from vitrail.model import Layout, Need, View, full
     "inflow",
     family="attention",
     paper="Walker et al. 2025",
-    cost="2 forwards, 1 backward, 1 backward through each block alone",
+    cost="2 forwards, 1 backward, 1 backward block by block",
     needs=(Need.ATTENTION,),
 )
 @dataclass(frozen=True)
@@ -38,11 +38,12 @@ class InFlow(Method):
         trace = view.trace(batch.images, attention=True)
         gradients = view.gradient(batch.score(trace.logits), trace.attention, again=True)
         row = view.readout_weights(trace, layout)
+        view.meter.forwards += len(batch)  # every block is run once more for its branches
         for block in reversed(range(view.depth)):
             attention = trace.attention[block]
             with torch.enable_grad():
                 score = batch.target.score(own_logits(view, trace.states[block + 1], layout))
-            (own,) = view.gradient(score, [attention], again=True)
+            (own,) = view.gradient(score, [attention], again=True, counted=block == 0)
             attention = full(attention.detach())
             chosen = (attention * head_importance(attention, gradients[block])[:, :, None, None]).amax(1)
             chosen = (chosen * full(own).mean(1)).relu()

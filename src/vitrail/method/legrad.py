@@ -14,7 +14,7 @@ from vitrail.model import Layout, Need, Tap, View, full
     "legrad",
     family="attention",
     paper="Bousselham et al. 2024",
-    cost="1 forward, 1 backward through each block alone",
+    cost="1 forward, 1 backward block by block",
     needs=(Need.ATTENTION,),
 )
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class LeGrad(Method):
                 else:
                     logits = view.head(shown(view, state, layout), layout)
                 score = batch.target.score(logits)
-            (gradient,) = view.gradient(score, [attention], again=True)
+            (gradient,) = view.gradient(score, [attention], again=True, counted=block == start)
             found.append(full(gradient).relu().mean((1, 2)))
         return view.patch_map(torch.stack(found).sum(0), layout)
 

@@ -30,8 +30,7 @@ class LessIsMore(Method):
     model's representations of single regions); p(target) on the set alone; 1 - p(target) on the rest. The map tells the
     order: 1 for the region chosen first, then less and less.
 
-    The authors cut images into superpixels; here regions are the cells of a grid, made of whole patches. Always runs at
-    the model's own precision: an order hangs on small differences.
+    The authors cut images into superpixels; here regions are the cells of a grid, made of whole patches.
 
     Attributes:
         regions: Rows and columns of the grid of regions, never finer than the model's own.
@@ -63,8 +62,7 @@ class LessIsMore(Method):
         return regions * (regions + 2)
 
     def maps(self, view: View, batch: Batch) -> Tensor:
-        with torch.autocast(view.device.type, enabled=False):
-            order = self.order(view, batch)
+        order = self.order(view, batch)
         ranks = ranks_of(order).to(full(batch.images).dtype)
         return (1 - ranks / order.shape[1])[:, self._labels(view, batch)]
 

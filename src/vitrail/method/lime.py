@@ -29,6 +29,8 @@ class LIME(Cells):
         seed: Another seed draws other samples.
     """
 
+    half = True
+
     samples: int = 1000
     grid: int | None = None
     width: float = 0.25

@@ -1,6 +1,7 @@
 """MDA: the order of patches that the insertion and deletion metrics like best, with magnitudes that MAS likes best."""
 
 import math
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from typing import Literal
 
@@ -70,6 +71,8 @@ class MDA(Method):
             ``compat=authors`` as in their code, which makes the map small again first).
         compat: ``authors`` does what their code does, not what the paper says.
     """
+
+    half = True
 
     seed: Method | Literal["auto"] | None = "auto"
     tau: float = 0.9
@@ -177,7 +180,7 @@ class MDA(Method):
         order = self._seed_order(view, batch, first, (rows, columns))
         fills = [filled(view, batch, baseline, target) for baseline in (self.baseline, self.blank)]
         canvas = self._canvas(view, batch.images, fills, (rows, columns))
-        ask = Responder(canvas, target)
+        ask = Responder(canvas, target, wide=self.compat == "none")
         which = torch.arange(len(batch), device=batch.images.device)
         assert batch.logits is not None
         whole = ask.read(batch.logits, which)
@@ -201,7 +204,8 @@ class MDA(Method):
         """(B, N) the patches as they are tried."""
         if seed is None:
             return torch.arange(grid[0] * grid[1], device=batch.images.device).expand(len(batch), -1)
-        heat = seed.maps(view, batch)
+        with nullcontext() if seed.keeps_half() else view.exactly():
+            heat = seed.maps(view, batch)
         if self.compat == "authors":
             heat = mda_authors.blurred_seed(heat, batch.size, grid)
         return order_of(F.adaptive_avg_pool2d(heat[:, None], grid).flatten(1))

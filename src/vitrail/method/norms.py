@@ -6,7 +6,6 @@ taken through Gram matrices of the heads' messages: tokens x tokens x channels n
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -58,13 +57,6 @@ class Step:
         return (own[..., None] * messages).sum(2)
 
 
-@contextmanager
-def exactly(view: View) -> Iterator[None]:
-    """Leave the run's lower precision for a while: squares and differences need all digits."""
-    with torch.no_grad(), torch.autocast(view.device.type, enabled=False):
-        yield
-
-
 def steps(view: View, batch: Batch, start: int) -> tuple[Trace, Iterator[Step]]:
     """A clean pass, and the blocks from ``start`` on as it went through them, one at a time."""
     check_start(start, view)
@@ -108,7 +100,7 @@ class _NormMixing(Mixing):
 
     def matrices(self, view: View, batch: Batch, start: int) -> tuple[list[Tensor], Tensor]:
         trace, walk = steps(view, batch, start)
-        with exactly(view):
+        with torch.no_grad():
             found = [self.matrix(step) for step in walk]
         return found, view.readout_weights(trace, view.layout(batch.size))
 

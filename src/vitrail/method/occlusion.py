@@ -128,6 +128,8 @@ class PAMI(Sliding):
         score: What of the answer counts.
     """
 
+    half = True
+
     window: int = 64
     stride: int = 16
     baseline: Baseline = ZeroNorm()

@@ -38,6 +38,7 @@ class RISE(Method):
     seed: int = 0
 
     pixels = True
+    half = True
 
     def __post_init__(self) -> None:
         at_least(self, 1, masks=self.masks)

@@ -98,6 +98,8 @@ class KernelSHAP(Cells):
         seed: Another seed draws other coalitions.
     """
 
+    half = True
+
     samples: int = 2048
     grid: int | None = None
     baseline: Baseline = ZeroNorm()

@@ -51,6 +51,8 @@ class TIS(Method):
             ``none`` it stays where it was.
     """
 
+    half = True
+
     masks: int = 1024
     keep: int | float | tuple[int | float, ...] = 0.5
     layers: tuple[int, ...] | None = None
@@ -79,7 +81,7 @@ class TIS(Method):
         return self.masks * len(self.shares) + 1
 
     def maps(self, view: View, batch: Batch) -> Tensor:
-        with torch.no_grad(), torch.autocast(view.device.type, enabled=False):
+        with torch.no_grad(), view.exactly():
             points = self.points(view, batch)
             centroids = kmeans(points, self.start(points, batch), empty="zero" if self.compat == "authors" else "stay")
         return self.sample(view, batch, centroids)

@@ -68,6 +68,9 @@ class VAR(Method):
     def enlarge(self, maps: Tensor, size: tuple[int, int]) -> Tensor:
         return self.base.enlarge(maps, size)
 
+    def keeps_half(self) -> bool:
+        return self.base.keeps_half()
+
     def tells_classes(self) -> bool:
         return self.base.tells_classes()
 

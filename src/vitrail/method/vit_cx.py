@@ -66,7 +66,7 @@ class ViTCX(Method):
         return 1 + 2 * (self.masks or 64)  # data decide: some tens to some hundreds of masks
 
     def maps(self, view: View, batch: Batch) -> Tensor:
-        with torch.no_grad(), torch.autocast(view.device.type, enabled=False):
+        with torch.no_grad():
             masks = [grouped(maps, batch.size, self.threshold, self.masks) for maps in clean_features(view, batch)]
             generators = [batch.generator(i, self.seed) for i in range(len(batch))]
             seeds = [torch.randint(2**62, (len(own),), generator=draw) for own, draw in zip(masks, generators)]

@@ -87,7 +87,7 @@ class Still:
     def calculating(self) -> AbstractContextManager[Any]:
         """The surroundings in which the model calculates at the precision wanted."""
         if self.precision == "tf32":
-            return _fast_products()
+            return _products(fast=True)
         return nullcontext() if self.precision == "fp32" else torch.autocast(self.device.type, _DTYPES[self.precision])
 
     @contextmanager
@@ -108,6 +108,20 @@ class Still:
                 yield
             finally:
                 self.precision, self.compiled, self.fused = before
+
+    @contextmanager
+    def exactly(self) -> Iterator[None]:
+        """Inside, the model calculates as its weights are, whatever precision is wanted around it.
+
+        Half precision leaves no order in what is read of gradients, of squares and of small differences.
+        """
+        products = _products(fast=False) if self.precision == "tf32" else nullcontext()
+        with self._lock, torch.autocast(self.device.type, enabled=False), products:
+            before, self.precision = self.precision, "fp32"
+            try:
+                yield
+            finally:
+                self.precision = before
 
     @contextmanager
     def remembering(self, images: Tensor) -> Iterator[None]:
@@ -155,11 +169,11 @@ class Still:
 
 
 @contextmanager
-def _fast_products() -> Iterator[None]:
-    """float32 whose matrix products may round their factors to 10 bits (TF32), on GPUs that can."""
+def _products(*, fast: bool) -> Iterator[None]:
+    """Whether float32 matrix products may round their factors to 10 bits (TF32), on GPUs that can."""
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32
-    matmul.allow_tf32 = cudnn.allow_tf32 = True
+    matmul.allow_tf32 = cudnn.allow_tf32 = fast
     try:
         yield
     finally:

@@ -297,15 +297,18 @@ class View(Still):
                 pool.attention[-1] if pool.attention else None,
             )
 
-    def gradient(self, scores: Tensor, inputs: Sequence[Tensor], *, again: bool = False) -> list[Tensor]:
+    def gradient(
+        self, scores: Tensor, inputs: Sequence[Tensor], *, again: bool = False, counted: bool = True
+    ) -> list[Tensor]:
         """The gradient of each image's score with respect to each tensor (zeros where it has no influence).
 
         Args:
             scores: (B,), one number an image.
             inputs: Tensors of a `Trace`.
             again: Keep the graph for another call.
+            counted: Whether this is a pass of its own; of many that go back through a block each, one alone is.
         """
-        self.meter.backwards += len(scores)
+        self.meter.backwards += len(scores) * counted
         again = again or self._memory is not None
         found = torch.autograd.grad(scores.sum(), list(inputs), retain_graph=again, allow_unused=True)
         return [torch.zeros_like(x) if g is None else g.detach() for x, g in zip(inputs, found)]

@@ -28,12 +28,21 @@ class Responder:
         target: What is explained about each.
         score: What of the answer counts.
         most: Copies at once; as many as memory has room for by default. Halved for good when memory runs out.
+        wide: Whether probabilities are float64: in float32 all those above 1 - 3e-8 are one, and an order among them is
+            lost.
     """
 
     def __init__(
-        self, canvas: Canvas, target: Target, score: Score = "probability", *, most: int | None = None
+        self,
+        canvas: Canvas,
+        target: Target,
+        score: Score = "probability",
+        *,
+        most: int | None = None,
+        wide: bool = True,
     ) -> None:
         self.canvas, self.score = canvas, score
+        self.wide = wide and canvas.view.device.type in ("cpu", "cuda")  # others have no float64
         self.target = target.to(canvas.view.device)
         self.most = most or room(canvas)
 
@@ -46,7 +55,7 @@ class Responder:
             fill: Which of the canvas's fills hides the rest, one for all or (M,).
 
         Returns:
-            (M,) float32 (float64 from a float64 model).
+            (M,) float64 for probabilities, float32 for logits (float64 from a float64 model).
         """
 
         def ask(part: slice) -> Tensor:
@@ -65,7 +74,9 @@ class Responder:
     def read(self, logits: Tensor, which: Tensor) -> Tensor:
         """The scores in logits of copies of the images ``which``."""
         target = self.target.take(which)
-        return target.probability(logits) if self.score == "probability" else target.score(logits)
+        if self.score == "logit":
+            return target.score(logits)
+        return target.probability(logits.double() if self.wide else logits)
 
     def each(self, shown: Tensor, fill: int = 0) -> Tensor:
         """The scores of K copies of every image: (B, K, cells), or (K, cells) the same for all -> (B, K)."""

@@ -168,18 +168,21 @@ def pets_items(argument: str, spec: str) -> Dataset:
 # -------------------------------------------------------------------------------------------------------------- VOC
 
 
-def voc_items(argument: str, spec: str) -> Dataset:
+def voc_items(argument: str, spec: str, *, learn: bool = False) -> Dataset:
     """``voc:ROOT``: JPEGImages, SegmentationClass and Annotations; one item for each (picture, class).
 
     The classes are those of the table `VOC`. The pictures are those of ImageSets/Segmentation/val.txt where that is
-    there, else all that have a mask. Which classes a picture shows is read from its XML file.
+    there, else all that have a mask. Which classes a picture shows is read from its XML file. To learn from, those of
+    train.txt are taken.
     """
     given = folder_of(argument, spec)
     places = ("", "VOC2012", "VOCdevkit/VOC2012", "VOC2007", "VOCdevkit/VOC2007")
     root = first_of(given, places, lambda path: (path / "SegmentationClass").is_dir())
     if root is None or not (root / "Annotations").is_dir() or not (root / "JPEGImages").is_dir():
         raise InputError(f"{spec}: {root or given} must hold the folders JPEGImages, SegmentationClass and Annotations")
-    listed = root / "ImageSets" / "Segmentation" / "val.txt"
+    listed = root / "ImageSets" / "Segmentation" / ("train.txt" if learn else "val.txt")
+    if learn and not listed.is_file():
+        raise InputError(f"{spec} has no {listed.relative_to(root)}, and the others are there to judge by; add it")
     stems = (
         listed.read_text(encoding="utf-8").split()
         if listed.is_file()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from vitrail.bench.data.classes import COCO, COCO80, imagenet_names, meaning, others
+from vitrail.bench.data.imagenet import judged
 from vitrail.bench.data.items import Dataset, Item
 from vitrail.bench.data.plain import table_of
 from vitrail.bench.data.readers import IdFile, PictureFile, Polygons, boxes_of, pictures_in
@@ -15,8 +16,10 @@ from vitrail.errors import InputError
 VARIABLE = "VITRAIL_ASSETS"
 
 
-def asset_items(argument: str, spec: str) -> Dataset:
+def asset_items(argument: str, spec: str, *, learn: bool = False) -> Dataset:
     """``assets:imagenet_val``, ``assets:imagenet_train``, ``assets:pets`` or ``assets:coco128``."""
+    if learn and judged(argument):
+        raise InputError(f"{spec} is there to judge explanations by; learn from other pictures such as folder:PHOTOS")
     if argument not in READERS:
         near = difflib.get_close_matches(argument, READERS, n=1, cutoff=0.4)
         hint = f"did you mean assets:{near[0]}?" if near else f"there are {', '.join(READERS)}"

@@ -1,5 +1,6 @@
 """ImageNet in the layouts it is handed around in, and ImageNet-S."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +14,8 @@ PLACES = ("", "val", "validation", "train", "ILSVRC/Data/CLS-LOC/val", "Data/CLS
 LEARNED = ("train", "ILSVRC/Data/CLS-LOC/train", "Data/CLS-LOC/train", "")
 """Where pictures to learn from lie; in ROOT itself only as class folders."""
 
-JUDGED = ("val", "validation", "test")
-"""Names of folders with pictures that explanations are judged by."""
+JUDGED = {"val", "validation", "test"}
+"""Words in the names of folders with pictures that explanations are judged by."""
 
 ANNOTATIONS = ("Annotations/CLS-LOC", "ILSVRC/Annotations/CLS-LOC", "Annotations", "bbox")
 DEVKITS = ("", "data", "devkit", "devkit/data", "ILSVRC2012_devkit_t12/data")
@@ -35,7 +36,7 @@ def imagenet_items(argument: str, spec: str, *, learn: bool = False) -> Dataset:
     solved = {} if solution is None else _solved(solution, spec)
     for place in LEARNED if learn else PLACES:
         folder = root / place
-        if not folder.is_dir() or (learn and folder.resolve().name in JUDGED):
+        if not folder.is_dir() or (learn and judged(folder.resolve().name)):
             continue
         classes = class_folders(folder)
         if classes:
@@ -62,6 +63,16 @@ def imagenet_items(argument: str, spec: str, *, learn: bool = False) -> Dataset:
     raise InputError(
         f"{spec}: there is no picture in {root}; give the folder that holds val/ or class folders such as n01440764"
     )
+
+
+def judged(name: str) -> bool:
+    """Whether a folder's name says that its pictures are there to judge by.
+
+    Example:
+        >>> judged("ILSVRC2012_img_val"), judged("imagenet_train"), judged("values")
+        (True, False, False)
+    """
+    return not JUDGED.isdisjoint(re.split(r"[^a-z]+", name.lower()))
 
 
 def class_folders(folder: Path) -> list[str]:

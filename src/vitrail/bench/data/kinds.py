@@ -45,10 +45,15 @@ TO_LEARN: dict[str, Callable[[str, str], Dataset]] = {
     "imagenet-s": partial(imagenet_s_items, learn=True),
     "coco": partial(coco_items, learn=True),
     "hf": partial(hub_items, learn=True),
+    "assets": partial(asset_items, learn=True),
+    "voc": partial(voc_items, learn=True),
     "quads": partial(_quads, learn=True),
     "part-quads": partial(_quads, learn=True),
 }
 """The same for those that have a part to learn from beside the one to judge by."""
+
+TO_JUDGE = {"imagenet-segmentation"}
+"""Those that have none."""
 
 
 def dataset(spec: str, *, learn: bool = False) -> Dataset:
@@ -66,6 +71,8 @@ def dataset(spec: str, *, learn: bool = False) -> Dataset:
         (28, 'shark', (144, 144))
     """
     kind, _, argument = spec.strip().partition(":")
+    if learn and kind in TO_JUDGE:
+        raise InputError(f"{spec} is there to judge explanations by; learn from other pictures such as folder:PHOTOS")
     if learn and kind in TO_LEARN:
         return TO_LEARN[kind](argument.strip(), spec)
     if kind in KINDS:

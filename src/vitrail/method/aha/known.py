@@ -9,7 +9,7 @@ from torch import Tensor
 from vitrail.method.base import checksum
 from vitrail.model import Preprocess
 
-LEARNED = "the explainer was trained on this very picture: numbers of aha flatter it here"
+LEARNED = "the explainer was trained on this very picture, or chosen by it: numbers of aha flatter it here"
 """The note on a map of such a picture."""
 
 

@@ -52,6 +52,7 @@ class AHA(Method):
     """
 
     pixels: ClassVar[bool] = True
+    half: ClassVar[bool] = True
     explainer: str = "auto"
     refine: int = 0
     rate: float = 3e-4
