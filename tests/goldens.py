@@ -5,8 +5,8 @@ Each ``tests/golden/NAME.npz`` holds ``maps`` (3, 14, 14), the ``spec`` of ours 
 The class explained is the predicted one. Of maps with a value for every pixel the sums over the 14 x 14 patches are
 stored, and ours are summed up the same way before they are compared.
 
-The stored maps are float32 where nothing else is said, and ours are compared in float64: what is left is the rounding of
-the stored ones, the same on every machine. How far our float32 lies from float64 is tests/method/test_precision.py.
+The stored maps are float32 where nothing else is said, and ours are compared in float64: what is left is the rounding
+of the stored ones, the same on every machine. How far our float32 lies from float64 is tests/method/test_precision.py.
 """
 
 import copy

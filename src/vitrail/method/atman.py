@@ -66,7 +66,7 @@ class AtMan(Method):
     def maps(self, view: View, batch: Batch) -> Tensor:
         target = batch.settle(view)
         canvas = SuppressionCanvas(view, batch.images)
-        ask = Responder(canvas, target)
+        ask = Responder(canvas, target, heard=batch.heard)
         cells = self.cells(view, batch.size).to(batch.images.device)
         factors = self.factors(canvas.patches)
         if self.grid is not None:

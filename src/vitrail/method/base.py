@@ -23,6 +23,7 @@ RULES: dict[str, Rule] = {"true": TRUE, "frozen": FROZEN}
 METHODS: dict[str, type["Method"]] = {}
 
 ROUNDED = "{spec} gave no value above the rounding of its own computation: the map is empty"
+UNMOVED = "every changed picture got the same answer, up to rounding, so {spec} has nothing to tell: the map is empty"
 FLAT = "{spec} gave the same value everywhere: the map is empty"
 
 CANCELLED = 8
@@ -42,11 +43,27 @@ class Remarks:
     Attributes:
         rounding: (B,) how large the rounding of each map's computation may be, where a method knows: values no larger
             are no evidence.
+        lowest: (B,) the lowest answer to a changed copy of each image; infinite where none was asked about.
+        highest: (B,) the highest one.
         notes: What a reader of each map must know, in sentences.
     """
 
     rounding: Tensor
+    lowest: Tensor
+    highest: Tensor
     notes: list[list[str]]
+
+    @classmethod
+    def none(cls, images: int, device: torch.device) -> "Remarks":
+        """Before anything is said."""
+        nothing = torch.zeros(images, device=device)
+        return cls(nothing, nothing + torch.inf, nothing - torch.inf, [[] for _ in range(images)])
+
+    @property
+    def unmoved(self) -> Tensor:
+        """(B,) boolean: images whose changed copies were asked about and all got the same answer, up to rounding."""
+        rounding = CANCELLED * torch.finfo(torch.float32).eps * torch.maximum(self.lowest.abs(), self.highest.abs())
+        return (self.highest >= self.lowest) & (self.highest - self.lowest <= rounding)
 
 
 class Batch:
@@ -66,7 +83,7 @@ class Batch:
         self._target = None if target is None else target.to(images.device)
         self._keys = keys
         self.extras: dict[str, Tensor] = {}
-        self.remarks = Remarks(torch.zeros(len(images), device=images.device), [[] for _ in range(len(images))])
+        self.remarks = Remarks.none(len(images), images.device)
 
     def __len__(self) -> int:
         return len(self.images)
@@ -146,6 +163,17 @@ class Batch:
         for i in range(len(self)) if which is None else which.nonzero().flatten().tolist():
             if sentence not in self.remarks.notes[i]:
                 self.remarks.notes[i].append(sentence)
+
+    def heard(self, which: Tensor, answers: Tensor) -> None:
+        """Remember how far the model's answers to changed copies of each image lie apart.
+
+        Args:
+            which: (M,) the image that each copy was made of.
+            answers: (M,).
+        """
+        remarks = self.remarks
+        remarks.lowest = remarks.lowest.scatter_reduce(0, which, answers.to(remarks.lowest), "amin")
+        remarks.highest = remarks.highest.scatter_reduce(0, which, answers.to(remarks.highest), "amax")
 
     def rounded(self, terms: Tensor) -> None:
         """Remember how large the rounding of a sum may be: its terms may cancel to nothing.
@@ -260,7 +288,8 @@ class Method(Configured, ABC):
     def evidence(self, view: View, batch: Batch) -> Tensor:
         """(B, rows, columns) float32: the maps as they are handed out, checked.
 
-        A map that is no larger than the rounding of its own computation becomes zero, and a note says so.
+        A map that is no larger than the rounding of its own computation becomes zero, and so does one for which all
+        changed copies of the image got the same answer; a note says so.
         """
         with nullcontext() if self.keeps_half() else view.exactly():
             maps = self.maps(view, batch).detach()
@@ -271,11 +300,14 @@ class Method(Configured, ABC):
         self.check_numbers(view, batch, maps)
         largest = maps.abs().flatten(1).amax(1)
         rounded = (largest <= batch.remarks.rounding.to(largest)) & (largest > 0)
-        flat = rounded | (maps.flatten(1).amax(1) == maps.flatten(1).amin(1))
+        unmoved = batch.remarks.unmoved
+        nothing = rounded | unmoved
+        flat = nothing | (maps.flatten(1).amax(1) == maps.flatten(1).amin(1))
         if flat.any():  # the first wait for the device that is not the check above
-            maps = maps.masked_fill(rounded[:, None, None], 0)
-            batch.note(ROUNDED.format(spec=self.spec), rounded)
-            batch.note(FLAT.format(spec=self.spec), flat & ~rounded)
+            maps = maps.masked_fill(nothing[:, None, None], 0)
+            batch.note(UNMOVED.format(spec=self.spec), unmoved)
+            batch.note(ROUNDED.format(spec=self.spec), rounded & ~unmoved)
+            batch.note(FLAT.format(spec=self.spec), flat & ~nothing)
         return maps
 
     def check(self, view: View) -> None:

@@ -49,7 +49,10 @@ def answers(batch: Batch, chosen: Tensor, ask: Callable[[Tensor], Tensor]) -> Te
     def scores(part: slice) -> Tensor:
         some = chosen.T[part]
         logits = ask(some).unflatten(0, some.shape)
-        return torch.stack([full(batch.target.score(copy)) for copy in logits], 1)
+        found = torch.stack([full(batch.target.score(copy)) for copy in logits], 1)
+        which = torch.arange(len(batch), device=found.device)
+        batch.heard(which.repeat_interleave(found.shape[1]), found.flatten())
+        return found
 
     return torch.cat(list(batch.in_parts(chosen.shape[1], scores)), 1)
 

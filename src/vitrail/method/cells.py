@@ -41,7 +41,7 @@ class Cells(Method):
         target = batch.settle(view)
         fill = filled(view, batch, self.baseline, target)
         grid = None if self.grid is None else (self.grid, self.grid)
-        return Responder(cell_canvas(view, batch.images, [fill], grid), target, self.score)
+        return Responder(cell_canvas(view, batch.images, [fill], grid), target, self.score, heard=batch.heard)
 
     def drawn(self, batch: Batch, draw: Callable[[torch.Generator], Tensor]) -> Tensor:
         """(B, ...): what ``draw`` makes of each image's own random numbers."""

@@ -77,7 +77,9 @@ class LessIsMore(Method):
         count = math.prod(self.grid(view, batch.size))
         angles = self._angles(view, batch, fill, count) if self.weights[1] else None
         canvas = cell_canvas(view, batch.images, [fill])
-        alone, rest = _Alone(canvas, target, self.weights[0], self.weights[2]), Responder(canvas, target)
+        alone = _Alone(canvas, target, self.weights[0], self.weights[2])
+        rest = Responder(canvas, target, heard=batch.heard)
+        alone.heard = None if self.weights[3] else batch.heard
         chosen = torch.zeros(len(batch), count, dtype=torch.bool, device=cells.device)
         order: list[Tensor] = []
         for left in range(count, 1, -1):

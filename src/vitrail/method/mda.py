@@ -180,7 +180,7 @@ class MDA(Method):
         order = self._seed_order(view, batch, first, (rows, columns))
         fills = [filled(view, batch, baseline, target) for baseline in (self.baseline, self.blank)]
         canvas = self._canvas(view, batch.images, fills, (rows, columns))
-        ask = Responder(canvas, target, wide=self.compat == "none")
+        ask = Responder(canvas, target, wide=self.compat == "none", heard=batch.heard)
         which = torch.arange(len(batch), device=batch.images.device)
         assert batch.logits is not None
         whole = ask.read(batch.logits, which)

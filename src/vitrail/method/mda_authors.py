@@ -102,7 +102,7 @@ def _pixel_ranks(patch_ranks: Tensor) -> Tensor:
 def _curves(view: "View", batch: "Batch", fills: list[Tensor], ranks: Tensor) -> list[NDArray[np.float64]]:
     """(B, K + 1) responses: the first pixels over the blurred image, and all but them over the blank one."""
     canvas = PixelCanvas(view, batch.images, fills)
-    ask = Responder(canvas, batch.target, wide=False)
+    ask = Responder(canvas, batch.target, wide=False, heard=batch.heard)
     steps = steps_of(batch.size)
     which = torch.arange(len(batch), device=ranks.device).repeat_interleave(steps + 1)
     k = torch.arange(steps + 1, device=ranks.device).repeat(len(batch)) * batch.size[0]

@@ -55,7 +55,7 @@ class Sliding(Method):
         target = batch.settle(view)
         assert batch.logits is not None
         fill = filled(view, batch, self.baseline, target)
-        ask = Responder(PixelCanvas(view, batch.images, [fill]), target, self.score)
+        ask = Responder(PixelCanvas(view, batch.images, [fill]), target, self.score, heard=batch.heard)
         down, right = (windows(length, self.window, self.stride).to(view.device) for length in batch.size)
         which = torch.arange(len(batch), device=view.device)
         place = torch.arange(len(down) * len(right), device=view.device).repeat(len(batch))

@@ -52,7 +52,7 @@ class RISE(Method):
     def maps(self, view: View, batch: Batch) -> Tensor:
         target = batch.settle(view)
         fill = filled(view, batch, self.baseline, target)
-        ask = Responder(PixelCanvas(view, batch.images, [fill]), target, self.score)
+        ask = Responder(PixelCanvas(view, batch.images, [fill]), target, self.score, heard=batch.heard)
         drawn = draw_masks(self.masks, self.grid, self.keep, batch.size, self.seed)
         grids, shifts = (numbers.to(view.device) for numbers in drawn)
         total = full(batch.images.new_zeros(len(batch), *batch.size))

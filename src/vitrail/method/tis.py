@@ -106,7 +106,7 @@ class TIS(Method):
         """The maps that (B, masks, N) pictures over the patches give."""
         images, masks, patches = centroids.shape
         target = batch.settle(view)
-        ask = Responder(self._canvas(view, batch), target)
+        ask = Responder(self._canvas(view, batch), target, heard=batch.heard)
         which = torch.arange(images, device=centroids.device).repeat_interleave(masks)
         order = order_of(centroids)
         weighed, times = (centroids.new_zeros(images, patches) for _ in range(2))

@@ -83,7 +83,8 @@ class ViTCX(Method):
             seeds: (n,) the seed of the noise that goes with each mask.
         """
         target, counts = batch.settle(view), [len(own) for own in masks]
-        ask = Responder(NoisyCanvas(view, batch.images, masks[0].shape[1:], self.noise, torch.cat(seeds)), target)
+        canvas = NoisyCanvas(view, batch.images, masks[0].shape[1:], self.noise, torch.cat(seeds))
+        ask = Responder(canvas, target, heard=batch.heard)
         which = torch.arange(len(batch)).repeat_interleave(torch.tensor(counts)).to(batch.images.device)
         weights = self._weights(ask, batch, which, torch.cat(masks).flatten(1)).split(counts)
         above = torch.stack([(w[:, None, None] * own).sum(0) for w, own in zip(weights, masks)])

@@ -30,6 +30,7 @@ class Responder:
         most: Copies at once; as many as memory has room for by default. Halved for good when memory runs out.
         wide: Whether probabilities are float64: in float32 all those above 1 - 3e-8 are one, and an order among them is
             lost.
+        heard: Told of every copy's image and its score.
     """
 
     def __init__(
@@ -40,8 +41,9 @@ class Responder:
         *,
         most: int | None = None,
         wide: bool = True,
+        heard: Callable[[Tensor, Tensor], None] | None = None,
     ) -> None:
-        self.canvas, self.score = canvas, score
+        self.canvas, self.score, self.heard = canvas, score, heard
         self.wide = wide and canvas.view.device.type in ("cpu", "cuda")  # others have no float64
         self.target = target.to(canvas.view.device)
         self.most = most or room(canvas)
@@ -67,6 +69,8 @@ class Responder:
         with self.canvas.view.still(), torch.no_grad():
             for part, scores in in_parts(len(which), self.most, ask):
                 found.append(scores)
+                if self.heard is not None:
+                    self.heard(which[part], scores)
                 if part.stop < len(which):
                     self.most = min(self.most, part.stop - part.start)
         return torch.cat(found) if found else torch.empty(0, device=which.device)
