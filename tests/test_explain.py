@@ -314,6 +314,7 @@ class Failing(Method):
 
     id: ClassVar[str] = "failing"
     needs: ClassVar[frozenset[Need]] = frozenset()
+    half: ClassVar[bool] = True
     seen: ClassVar[list[str]] = []
 
     def maps(self, view: View, batch: Batch) -> Tensor:
@@ -327,8 +328,8 @@ def test_precision_comes_back_also_after_an_exception(demo: View) -> None:
         vitrail.explain(demo, PICTURES[0], Failing(), precision="bf16")
     assert Failing.seen == ["bf16"]
     assert demo.precision == "fp32"
-    exact = vitrail.explain(demo, PICTURES[0], "gradcam")
-    rough = vitrail.explain(demo, PICTURES[0], "gradcam", precision="bf16")
+    exact = vitrail.explain(demo, PICTURES[0], "rise(masks=8)")
+    rough = vitrail.explain(demo, PICTURES[0], "rise(masks=8)", precision="bf16")
     assert demo.precision == "fp32"
     assert not torch.equal(rough.logits, exact.logits), "bf16 was really used"
     assert rough.maps.dtype == rough.logits.dtype == torch.float32

@@ -37,9 +37,7 @@ def test_imagenets_val_alone_is_refused(tmp_path: Path, place: str) -> None:
     assert len(joined([f"folder:{tmp_path / place / TENCH}"])) == 1, "who says so may"
 
 
-def test_pictures_to_judge_by_are_known_by_their_folders_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pictures_to_judge_by_are_known_by_their_folders_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     picture(tmp_path / "ILSVRC2012_img_val" / TENCH / "judged.JPEG")
     with pytest.raises(InputError, match="has no train split"):
         joined([f"imagenet:{tmp_path / 'ILSVRC2012_img_val'}"])

@@ -163,10 +163,10 @@ def test_another_model_with_weights_from_a_file(folder: Path, tmp_path: Path) ->
 
 
 def test_batch_and_precision_reach_the_work(folder: Path, tmp_path: Path) -> None:
-    base = [folder, "--method", "gradcam", "--quiet"]
+    base = [folder, "--method", "rise(masks=8)", "--quiet"]
     for name, more in {"plain": [], "single": ["--batch", 1], "rough": ["--precision", "bf16"]}.items():
         assert explain(*base, *more, "--out", tmp_path / name) == 0
-    plain, single, rough = (Explanation.load(tmp_path / name / "gradcam") for name in ("plain", "single", "rough"))
+    plain, single, rough = (Explanation.load(tmp_path / name / "rise-masks=8") for name in ("plain", "single", "rough"))
     assert torch.allclose(plain.logits, single.logits, atol=1e-4)
     assert not torch.allclose(plain.logits, rough.logits, atol=1e-4)
 

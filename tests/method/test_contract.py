@@ -53,7 +53,10 @@ def test_a_map_does_not_depend_on_what_else_is_in_the_batch(name: str, model: st
     together = vitrail.explain(view, images, method)
     alone = vitrail.explain(view, images[2:], method)
     scale = together.maps[2].abs().max()
-    assert torch.allclose(together.maps[2], alone.maps[0], atol=2e-4 * float(scale)), "place in the batch"
+    # The logits of random weights are small, and hidden patches may change them by little more than their rounding.
+    rounding = 4 * torch.finfo(torch.float32).eps * together.logits[2].abs().max()
+    apart = (together.maps[2] - alone.maps[0]).abs().max()
+    assert apart <= max(2e-4 * scale, rounding), "place in the batch"
     again = vitrail.explain(view, images, method)
     assert torch.equal(together.maps, again.maps), "the same call twice"
 
@@ -94,12 +97,15 @@ def test_maps_have_all_digits_of_the_model_and_float32_at_least(
     view = load(serving(method).to(weights))
     images = pictures(2, view.size)
     maps = exact(method, view, images.to(weights), [1, 2])
-    # Random maps have no more digits; MDA's order is made strict in the type that is stored.
-    assert maps.dtype == (torch.float32 if name in ("random", "mda") else digits)
+    # Random maps have no more digits; MDA's order is made strict in the type that is stored; probabilities are float64.
+    assert maps.dtype in ((torch.float32,) if name in ("random", "mda") else (digits, torch.float64))
     assert torch.isfinite(maps).all()
     found = vitrail.explain(view, images, method, [1, 2])
     assert found.maps.dtype == found.logits.dtype == torch.float32
-    assert torch.equal(found.maps, maps.float())
+    for one, other, empty in zip(found.maps, maps.float(), found.empty):
+        assert torch.equal(one, torch.zeros_like(one) if empty else other)
+    # Patches of these pictures change the answers of random weights by less than half precision's rounding.
+    assert not found.empty.any() or (name, weights) == ("atman", torch.bfloat16)
 
 
 @every_method

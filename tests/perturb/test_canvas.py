@@ -119,7 +119,7 @@ def test_probability_and_logit_of_the_whole_picture() -> None:
     with torch.no_grad():
         logits = view.logits(images)
     rows = torch.arange(3)
-    torch.testing.assert_close(ask.each(everything)[:, 0], logits.softmax(1)[rows, rows + 4])
+    torch.testing.assert_close(ask.each(everything)[:, 0], logits.double().softmax(1)[rows, rows + 4])
     torch.testing.assert_close(responder(score="logit")[0].each(everything)[:, 0], logits[rows, rows + 4])
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import InputError, option
-from vitrail.model import FROZEN, TRUE, Need, Rule, Target, TargetLike, View, full, in_parts, resolve
+from vitrail.model import FROZEN, TRUE, Need, Rule, Target, TargetLike, View, full, in_parts, resolve, widest
 from vitrail.spec import Configured, parameters
 
 Gradient = Literal["true", "frozen"]
@@ -45,25 +45,26 @@ class Remarks:
             are no evidence.
         lowest: (B,) the lowest answer to a changed copy of each image; infinite where none was asked about.
         highest: (B,) the highest one.
+        loose: (B,) how far apart the same answers may lie by rounding alone.
         notes: What a reader of each map must know, in sentences.
     """
 
     rounding: Tensor
     lowest: Tensor
     highest: Tensor
+    loose: Tensor
     notes: list[list[str]]
 
     @classmethod
     def none(cls, images: int, device: torch.device) -> "Remarks":
         """Before anything is said."""
-        nothing = torch.zeros(images, device=device)
-        return cls(nothing, nothing + torch.inf, nothing - torch.inf, [[] for _ in range(images)])
+        nothing = torch.zeros(images, dtype=widest(device), device=device)
+        return cls(nothing, nothing + torch.inf, nothing - torch.inf, nothing, [[] for _ in range(images)])
 
     @property
     def unmoved(self) -> Tensor:
         """(B,) boolean: images whose changed copies were asked about and all got the same answer, up to rounding."""
-        rounding = CANCELLED * torch.finfo(torch.float32).eps * torch.maximum(self.lowest.abs(), self.highest.abs())
-        return (self.highest >= self.lowest) & (self.highest - self.lowest <= rounding)
+        return (self.highest >= self.lowest) & (self.highest - self.lowest <= self.loose)
 
 
 class Batch:
@@ -164,16 +165,18 @@ class Batch:
             if sentence not in self.remarks.notes[i]:
                 self.remarks.notes[i].append(sentence)
 
-    def heard(self, which: Tensor, answers: Tensor) -> None:
+    def heard(self, which: Tensor, answers: Tensor, loose: Tensor) -> None:
         """Remember how far the model's answers to changed copies of each image lie apart.
 
         Args:
             which: (M,) the image that each copy was made of.
             answers: (M,).
+            loose: (M,) how far apart the same answers may lie by rounding alone.
         """
         remarks = self.remarks
         remarks.lowest = remarks.lowest.scatter_reduce(0, which, answers.to(remarks.lowest), "amin")
         remarks.highest = remarks.highest.scatter_reduce(0, which, answers.to(remarks.highest), "amax")
+        remarks.loose = remarks.loose.scatter_reduce(0, which, loose.to(remarks.loose), "amax")
 
     def rounded(self, terms: Tensor) -> None:
         """Remember how large the rounding of a sum may be: its terms may cancel to nothing.

@@ -49,10 +49,11 @@ def answers(batch: Batch, chosen: Tensor, ask: Callable[[Tensor], Tensor]) -> Te
     def scores(part: slice) -> Tensor:
         some = chosen.T[part]
         logits = ask(some).unflatten(0, some.shape)
-        found = torch.stack([full(batch.target.score(copy)) for copy in logits], 1)
-        which = torch.arange(len(batch), device=found.device)
-        batch.heard(which.repeat_interleave(found.shape[1]), found.flatten())
-        return found
+        found = [full(batch.target.score(copy)) for copy in logits]
+        which = torch.arange(len(batch), device=logits.device)
+        for copy, one in zip(logits, found):
+            batch.heard(which, one, batch.target.rounding(copy, one, probability=False))
+        return torch.stack(found, 1)
 
     return torch.cat(list(batch.in_parts(chosen.shape[1], scores)), 1)
 

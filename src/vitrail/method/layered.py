@@ -45,7 +45,8 @@ def check_base(name: str, base: Method, kind: type, what: str) -> None:
     for field in dataclasses.fields(base):
         value = getattr(base, field.name)
         if field.metadata.get("alone") and value != field.default and name not in field.metadata["but"]:
-            other = ", or give it to skipplus" if field.name == "start" else ""
+            taker = "rollout" if name == "rollout" else "skipplus"
+            other = f", or write {taker}({base.id}, start={value!r})" if field.name == "start" else ""
             raise InputError(
                 f"{name} reads {base.id} at every layer, where {field.name}={value!r} says nothing; leave it out{other}"
             )

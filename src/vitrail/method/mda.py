@@ -178,7 +178,9 @@ class MDA(Method):
             )
         first = self.seeding(view)
         order = self._seed_order(view, batch, first, (rows, columns))
-        fills = [filled(view, batch, baseline, target) for baseline in (self.baseline, self.blank)]
+        # Where nothing is inserted (or deleted), one picture serves for both.
+        starts = self.blank if self.tau == 0 and self.compat == "none" else self.baseline
+        fills = [filled(view, batch, baseline, target) for baseline in (starts, self.blank)]
         canvas = self._canvas(view, batch.images, fills, (rows, columns))
         ask = Responder(canvas, target, wide=self.compat == "none", heard=batch.heard)
         which = torch.arange(len(batch), device=batch.images.device)

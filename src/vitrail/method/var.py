@@ -10,7 +10,7 @@ from torch import Tensor
 from vitrail.errors import InputError
 from vitrail.method.base import Batch, Method, register
 from vitrail.method.plus import SkipPlus
-from vitrail.model import Target, View, class_index, full
+from vitrail.model import Target, View, class_index, full, widest
 
 
 @register(
@@ -138,8 +138,7 @@ def share(heats: Tensor, takes_part: Tensor, temperatures: tuple[float, ...], no
     expm1((h_k - h_0) / t). In this form nothing cancels where maps are small and every share lies near 1 / K.
     """
     given = heats.dtype
-    if heats.device.type in ("cpu", "cuda"):  # others have no float64
-        heats = heats.double()
+    heats = heats.to(widest(heats.device))
     absent = ~takes_part[:, :, None, None]
     if normalise != "none":
         size = heats.abs().masked_fill(absent, 0).amax((2, 3), keepdim=True)

@@ -10,7 +10,7 @@ from vitrail.model.rules import FROZEN, GUIDED, TRUE, Rule
 from vitrail.model.sources import load, usable, zero_shot
 from vitrail.model.tap import Tap
 from vitrail.model.target import Likeness, Target, TargetLike, class_index, representation, resolve
-from vitrail.model.trace import Need, Precision, Trace, full
+from vitrail.model.trace import Need, Precision, Trace, full, widest
 from vitrail.model.view import View
 
 __all__ = [
@@ -44,5 +44,6 @@ __all__ = [
     "trace_pixels",
     "trace_tokens",
     "usable",
+    "widest",
     "zero_shot",
 ]

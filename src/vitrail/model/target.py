@@ -16,6 +16,11 @@ from vitrail.model.sources import ZeroShot
 from vitrail.model.trace import logits_of
 from vitrail.model.view import View
 
+HALF = (torch.bfloat16, torch.float16)
+ROUNDINGS = 8
+"""Logits of the same picture, computed beside others, lie up to so many roundings apart. In half precision one is all
+that is allowed for: there a mean of many answers tells more than each of them."""
+
 
 @dataclass(frozen=True)
 class Target:
@@ -54,6 +59,20 @@ class Target:
     def probability(self, logits: Tensor) -> Tensor:
         """(B, classes) -> (B,): the class's softmax probability; a user's own function, or a likeness, as it is."""
         return self.score(logits if self.function is not None or logits.shape[1] == 1 else logits.softmax(1))
+
+    def rounding(self, logits: Tensor, scores: Tensor, *, probability: bool) -> Tensor:
+        """(B,) how far apart scores may lie by the rounding of the numbers that they are made of.
+
+        Args:
+            logits: (B, classes) as the model gave them, in the type that it calculated in.
+            scores: (B,), what `score` or `probability` made of them.
+            probability: Which of the two.
+        """
+        digits = torch.finfo(logits.dtype).eps * (1 if logits.dtype in HALF else ROUNDINGS)
+        if self.function is not None or logits.shape[1] == 1:
+            return digits * scores.abs()
+        sizes = digits * logits.abs().amax(1).to(scores.dtype)
+        return sizes * (scores * (1 - scores)).abs() if probability else sizes
 
     def take(self, rows: slice | Tensor) -> "Target":
         """The target of some of the images."""

@@ -17,6 +17,11 @@ def full(tensor: Tensor) -> Tensor:
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
+def widest(device: torch.device) -> torch.dtype:
+    """The type with the most digits that a device has: float64, or float32 on those that have no more."""
+    return torch.float64 if device.type in ("cpu", "cuda") else torch.float32
+
+
 def first_of(output: Any) -> Any:
     """What a module returns, or the first of it where that is a tuple."""
     return output[0] if isinstance(output, tuple) else output

@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from vitrail.model.trace import widest
+
 WIDE = torch.float64
 
 
@@ -41,7 +43,7 @@ class Wide(Widening, Plain):
 
 def widened(images: Tensor, device: torch.device) -> Tensor:
     """A copy of the images in float64, or in float32 on devices that have no more."""
-    return images.detach().to(device, WIDE if device.type in ("cpu", "cuda") else torch.float32).clone()
+    return images.detach().to(device, widest(device)).clone()
 
 
 def _is_wide(x: Any) -> bool:

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vitrail.model import Target, full, in_parts
+from vitrail.model import Target, full, in_parts, widest
 from vitrail.perturb.canvas import Canvas
 
 Score = Literal["probability", "logit"]
@@ -30,7 +30,7 @@ class Responder:
         most: Copies at once; as many as memory has room for by default. Halved for good when memory runs out.
         wide: Whether probabilities are float64: in float32 all those above 1 - 3e-8 are one, and an order among them is
             lost.
-        heard: Told of every copy's image and its score.
+        heard: Told of every copy's image, its score, and how far rounding leaves that open.
     """
 
     def __init__(
@@ -41,10 +41,10 @@ class Responder:
         *,
         most: int | None = None,
         wide: bool = True,
-        heard: Callable[[Tensor, Tensor], None] | None = None,
+        heard: Callable[[Tensor, Tensor, Tensor], None] | None = None,
     ) -> None:
         self.canvas, self.score, self.heard = canvas, score, heard
-        self.wide = wide and canvas.view.device.type in ("cpu", "cuda")  # others have no float64
+        self.wide = wide
         self.target = target.to(canvas.view.device)
         self.most = most or room(canvas)
 
@@ -63,14 +63,17 @@ class Responder:
         def ask(part: slice) -> Tensor:
             rows = shown(part) if callable(shown) else shown[part]
             logits = self.canvas.logits(which[part], rows, fill if isinstance(fill, int) else fill[part])
-            return self.read(full(logits), which[part])
+            scores = self.read(full(logits), which[part])
+            if self.heard is not None:
+                target = self.target.take(which[part])
+                loose = target.rounding(logits, scores, probability=self.score == "probability")
+                self.heard(which[part], scores, loose)
+            return scores
 
         found = []
         with self.canvas.view.still(), torch.no_grad():
             for part, scores in in_parts(len(which), self.most, ask):
                 found.append(scores)
-                if self.heard is not None:
-                    self.heard(which[part], scores)
                 if part.stop < len(which):
                     self.most = min(self.most, part.stop - part.start)
         return torch.cat(found) if found else torch.empty(0, device=which.device)
@@ -80,7 +83,7 @@ class Responder:
         target = self.target.take(which)
         if self.score == "logit":
             return target.score(logits)
-        return target.probability(logits.double() if self.wide else logits)
+        return target.probability(logits.to(widest(logits.device)) if self.wide else logits)
 
     def each(self, shown: Tensor, fill: int = 0) -> Tensor:
         """The scores of K copies of every image: (B, K, cells), or (K, cells) the same for all -> (B, K)."""
