@@ -131,5 +131,5 @@ def differ(before: Tensor, after: Tensor) -> bool:
 def unseen(case: Case) -> str | None:
     """Why a change makes no difference that can be seen: said beside the field itself."""
     field = next(field for field in dataclasses.fields(case.before) if field.name == case.field)
-    words = {getattr(thing, case.field) for thing in (case.before, *case.after)}
+    words = {str(getattr(thing, case.field)).lower() for thing in (case.before, *case.after)}
     return next((reason for word, reason in field.metadata.get("unseen", {}).items() if word in words), None)

@@ -174,7 +174,7 @@ OF_SKIPPLUS = {
     "TransAtt": row("t_attr", start=FIRST, normalise=False),
     "AttCAM": row("attcam", layer=Either((-1, "last")), relu=False, **TRUE),
     "XGradCAM+ o SkipPLUS": row("skipplus", base=row("xgradcam+", **TRUE), start=MIDDLE),
-    "GradCAM": row("gradcam", relu=False, **TRUE),
+    "GradCAM": row("skipplus", base=row("gradcam", **TRUE), start=LAST),
     "RawAttn": row("raw_attention", layer=Either((-1, "last"))),
     "Random": row("random"),
 }
@@ -320,7 +320,7 @@ TABLES: dict[str, Table] = {
         {
             "MAP": row("segmentation", score="map"),
             "IoU": row("segmentation", score="miou"),
-            "F1": row("segmentation", score="f1"),
+            "F1": row("segmentation", score="f1", f1="rows"),
         },
         filter={"confidence": 0.1, "blurs": True},
     ),
@@ -414,8 +414,6 @@ PRESETS: dict[str, tuple[str, list[Row]]] = {
             row("region_attribution", kernel=11),
             row("region_iou", threshold=0),
             row("region_f1", threshold=0),
-            row("grid_pointing_game", cells=2),
-            row("insertion"),
             AIC,
             row("cascading_randomisation", similarity="spearman"),
         ],

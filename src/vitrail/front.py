@@ -110,6 +110,7 @@ def _explain(
         backwards=view.meter.backwards - backwards,
         extras={name: torch.cat([part.extras[name] for part in done]) for name in done[0].extras},
         notes=tuple(notes for part in done for notes in part.notes),
+        precision=view.precision if method.keeps_half() else "fp32",
     )
 
 

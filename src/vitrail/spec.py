@@ -11,7 +11,7 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -55,12 +55,26 @@ class Configured:
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {"id": self.id} | {key: _plain(value) for key, value in fields.items()}
 
+    def refuse_unread(self, rule: str, why: str, names: Sequence[str], instead: str = "") -> None:
+        """Refuse fields that another field's value leaves unread, unless they are at their defaults.
+
+        Args:
+            rule: That value, as a spec has it: ``score=map``.
+            why: What it does, for the message.
+            names: The fields that are not read then.
+            instead: What to do to have them read.
+        """
+        for field in dataclasses.fields(self):
+            if field.name in names and getattr(self, field.name) != field.default:
+                either = f", or {instead}" if instead else ""
+                raise InputError(f"{self.id}({rule}) {why}, so {field.name} says nothing there; leave it out{either}")
+
 
 C = TypeVar("C", bound=Configured)
 
 
 def unseen(default: Any, **reasons: str) -> Any:
-    """A choice of which some words change nothing that a map shows: each is named, with the reason.
+    """A choice of which some words change nothing that can be seen: each is named (True as ``true``), with the reason.
 
     A test holds every other value of every field to make a difference, or to be refused with a sentence.
     """

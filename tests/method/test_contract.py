@@ -62,6 +62,32 @@ def test_a_map_does_not_depend_on_what_else_is_in_the_batch(name: str, model: st
 
 
 @every_method
+def test_a_map_does_not_depend_on_where_memory_runs_out(name: str) -> None:
+    """Images and their copies go through by halves, down to two at a time, and give what they give together."""
+    method = quick(name)
+    model = serving(method)
+    view = load(model)
+    images = pictures(3, view.size)
+    expected = vitrail.explain(view, images, method, [1, 2, 3])
+    refused: list[int] = []
+
+    def crowded(_: nn.Module, args: tuple[Tensor, ...]) -> None:
+        if len(args[0]) > 2:
+            refused.append(len(args[0]))
+            raise torch.OutOfMemoryError("no room")
+
+    last = model.blocks[-1].norm1 if hasattr(model, "blocks") else model.layer4
+    handle = last.register_forward_pre_hook(crowded)
+    found = vitrail.explain(view, images, method, [1, 2, 3])
+    handle.remove()
+    assert refused
+    scale = expected.maps.abs().amax((1, 2), keepdim=True)
+    rounding = 4 * torch.finfo(torch.float32).eps * expected.logits.abs().amax(1)[:, None, None]
+    assert ((found.maps - expected.maps).abs() <= torch.maximum(2e-4 * scale, rounding)).all()
+    assert torch.allclose(found.logits, expected.logits, atol=1e-5)
+
+
+@every_method
 def test_no_grad_and_inference_mode_change_nothing(name: str) -> None:
     method = quick(name)
     view = load(serving(method))

@@ -56,6 +56,8 @@ class Explanation:
         versions: Library versions.
         extras: What else the method found and wants kept, by name; (B, ...) each.
         notes: What a reader of each map must know, in sentences; one tuple an image.
+        precision: What was calculated in: the precision asked for, or ``fp32``, the weights' own, where the method
+            would lose its order in half precision.
     """
 
     maps: Tensor
@@ -74,6 +76,7 @@ class Explanation:
     versions: dict[str, str] = field(default_factory=versions)
     extras: dict[str, Tensor] = field(default_factory=dict)
     notes: tuple[tuple[str, ...], ...] = ()
+    precision: str = "fp32"
 
     def __post_init__(self) -> None:
         if not self.notes:
@@ -248,6 +251,7 @@ class Explanation:
             "seconds": self.seconds,
             "forwards": self.forwards,
             "backwards": self.backwards,
+            "precision": self.precision,
             "versions": self.versions,
         }
 
@@ -300,6 +304,7 @@ class Explanation:
             images=tuple(facts["images"]),
             class_names=None if names is None else tuple(names),
             notes=tuple(tuple(notes) for notes in facts.get("notes", ())),
+            precision=facts.get("precision", "fp32"),
             extras={key.removeprefix(EXTRA): value for key, value in arrays.items() if key.startswith(EXTRA)},
             **{
                 key: facts[key]

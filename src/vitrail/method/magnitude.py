@@ -43,17 +43,48 @@ def concave_steps(curve: Array) -> Array:
     """(N,) the steps of the concave curve nearest to a rising one that keeps its ends; they never grow.
 
     Minimises the squared distance. Every concave curve with these ends is their straight line plus tents of positive
-    weight, so this is a non-negative least squares problem, and scipy solves it exactly. The nearest curve to a
-    monotone one is monotone itself: cut off at its last value it stays concave and comes no farther.
+    weight, so this is a non-negative least squares problem. The nearest curve to a monotone one is monotone itself: cut
+    off at its last value it stays concave and comes no farther.
     """
     n = len(curve) - 1
     line = np.linspace(curve[0], curve[-1], n + 1)
     if n > 1:
-        weights, _ = nnls(_tents(n), (curve - line)[1:-1], maxiter=30 * n)
-        line[1:-1] += _tents(n) @ weights
+        line[1:-1] += _tents(n) @ _weights(_tents(n), (curve - line)[1:-1])
     steps = np.minimum.accumulate(np.diff(line)).clip(0)  # what rounding left of a step up, or below zero
     total = steps.sum()
     return steps * ((curve[-1] - curve[0]) / total) if total > 0 else steps
+
+
+def _weights(tents: Array, curve: Array) -> Array:
+    """(n,) non-negative weights of the tents, whose sum comes nearest to the curve.
+
+    scipy's solver stops before the best weights for one in 300 curves that have a plateau. There its method goes on:
+    tents that pull the sum nearer come in, tents whose weight would be negative go.
+    """
+    n = len(curve)
+    found, _ = nnls(tents, curve, maxiter=30 * n)
+    sizes = np.linalg.norm(tents, axis=0)
+    least = 1e-10 * np.linalg.norm(curve)
+    pull = (curve - tents @ found) @ tents / sizes
+    if pull.max() <= least and np.abs(pull[found > 0]).max(initial=0) <= least:
+        return found
+    held = found > 0
+    for _ in range(3 * n):
+        best = np.zeros(n)
+        best[held] = np.linalg.lstsq(tents[:, held], curve, rcond=None)[0]
+        if (best[held] > 0).all():
+            found = best
+            pull = np.where(held, -np.inf, (curve - tents @ found) @ tents / sizes)
+            if pull.max() <= least:
+                break
+            held[pull.argmax()] = True
+        else:  # as far towards the best as all weights stay positive; there one of them is zero
+            low = held & (best <= 0)
+            share = (found[low] / (found[low] - best[low])).min(initial=1)
+            found = np.where(held, found + share * (best - found), 0).clip(0)
+            held &= (found > 0) & ~(low & (found <= 1e-15 * found.max(initial=1e-300)))
+            found[~held] = 0
+    return found
 
 
 def strictly_falling(values: Array) -> NDArray[np.float32]:

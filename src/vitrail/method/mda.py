@@ -98,26 +98,17 @@ class MDA(Method):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"mda's {name} must be 1 or more, but {value} was given")
-        sparse = self.tau == 1 and self.compat == "authors"
-        self._refuse("gamma", sparse, "has the sparse map alone, as their code does", "give a tau below 1")
-        self._refuse("window", self.seed is None, "tries all patches that are left", "give a seed")
-        self._refuse("kappa", self.gamma == 0, "shows the sparse map alone", "give a gamma above 0")
-        self._refuse("blank", self.tau == 1, "never deletes", "give a tau below 1")
-        deleting = self.tau == 0 and self.compat == "none"
-        self._refuse("baseline", deleting, "never inserts", "give a tau above 0")
-
-    def _refuse(self, name: str, idle: bool, why: str, instead: str) -> None:
-        """Refuse a parameter that another one makes meaningless."""
-        default = next(field.default for field in fields(self) if field.name == name)
-        if idle and getattr(self, name) != default:
-            ruling = {
-                "gamma": "tau=1, compat=authors",
-                "window": "seed=None",
-                "kappa": "gamma=0",
-                "blank": "tau=1",
-                "baseline": "tau=0",
-            }
-            raise InputError(f"mda({ruling[name]}) {why}, so {name} says nothing there; leave it out, or {instead}")
+        if self.tau == 1:
+            self.refuse_unread("tau=1", "never deletes", ["blank"], "give a tau below 1")
+            if self.compat == "authors":
+                rule, why = "tau=1, compat=authors", "has the sparse map alone, as their code does"
+                self.refuse_unread(rule, why, ["gamma"], "give a tau below 1")
+        if self.tau == 0 and self.compat == "none":
+            self.refuse_unread("tau=0", "never inserts", ["baseline"], "give a tau above 0")
+        if self.seed is None:
+            self.refuse_unread("seed=None", "tries all patches that are left", ["window"], "give a seed")
+        if self.gamma == 0:
+            self.refuse_unread("gamma=0", "shows the sparse map alone", ["kappa"], "give a gamma above 0")
 
     def seeding(self, view: View) -> Method | None:
         """The method whose order says which patches are tried first on this model."""

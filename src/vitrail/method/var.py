@@ -1,4 +1,4 @@
-"""VAR: attributions as distributions over classes; what speaks for others as much as for the target goes."""
+"""VAR: attributions as distributions over classes; places that speak for other classes as much are set to zero."""
 
 import re
 from dataclasses import dataclass
@@ -59,6 +59,8 @@ class VAR(Method):
                 f"var's classes must be like top5+worst, top3, best_worst, present, (3, 7) or (wolf, 'arctic fox'), "
                 f"but {self.classes!r} was given"
             )
+        if isinstance(self.classes, tuple) and len(set(self.classes)) < len(self.classes):
+            raise InputError(f"var's classes must be different ones, but {self.classes} was given")
         if not self.temperatures or min(self.temperatures) <= 0:
             raise InputError(f"var's temperatures must be positive numbers, but {self.temperatures} was given")
 
@@ -123,7 +125,9 @@ def competitors(
     else:
         words = _WORDS.fullmatch(classes)
         assert words is not None
-        best = logits.topk(min(int(words["top"] or 1), count), 1).indices
+        if int(words["top"] or 1) > count:
+            raise InputError(f"var(classes={classes}) asks for more classes than the model has, {count}; give fewer")
+        best = logits.topk(int(words["top"] or 1), 1).indices
         worst = logits.argmin(1, keepdim=True) if words["worst"] or classes == "best_worst" else best[:, :0]
         wanted = torch.cat([best, worst], 1).tolist()
     rows = [list(dict.fromkeys([int(first), *others])) for first, others in zip(target, wanted)]

@@ -59,8 +59,11 @@ class Path:
     def counts(self, cells: int) -> Tensor:
         """How many cells are shown, or removed, at each point."""
         if self.shares is not None:
-            if not all(0 <= share <= 1 for share in self.shares):
-                raise InputError(f"shares must lie between 0 and 1, but {self.shares} were given")
+            rising = all(low <= high for low, high in zip(self.shares, self.shares[1:]))
+            if not any(self.shares) or not rising or not all(0 <= share <= 1 for share in self.shares):
+                raise InputError(
+                    f"shares must lie between 0 and 1, from low to high and not all 0, but {self.shares} was given"
+                )
             return torch.tensor([counted(share, cells) for share in self.shares])
         step = -(-cells // 224) if self.step is None else self.step
         if step < 1:

@@ -14,6 +14,7 @@ from vitrail.metric.base import Metric, register
 from vitrail.metric.case import Answers, Case, Enlarge, Path, Sign, Whose
 from vitrail.metric.similarity import spearman
 from vitrail.perturb import Baseline, BlackPixel, RiseBlur, Score, ZeroNorm
+from vitrail.spec import unseen
 
 AreaRule = Literal["trapezoid", "mean", "integral"]
 """``trapezoid`` over all points, divided by the width (RISE); ``mean`` of all points but the first (AHA, TIS);
@@ -32,6 +33,7 @@ class Curve:
         density: (B, K) the share of the map in the pixels shown, or still there.
         rising: Whether the picture appears (insertion) or goes (deletion).
         pictures: A point's number -> (B, 3, H, W) what the model saw there, where that can still be told.
+        changed: The points but for the one where nothing is changed yet: the rule ``mean`` is theirs.
     """
 
     fractions: Tensor
@@ -39,6 +41,7 @@ class Curve:
     density: Tensor
     rising: bool
     pictures: Callable[[int], Tensor] | None = None
+    changed: slice = slice(1, None)
 
     def __len__(self) -> int:
         return len(self.responses)
@@ -46,7 +49,7 @@ class Curve:
     def area(self, rule: AreaRule = "trapezoid") -> Tensor:
         """(B,) the area under the curve."""
         if rule == "mean":
-            return self.responses[:, 1:].mean(1)
+            return self.responses[:, self.changed].mean(1)
         found = torch.trapezoid(self.responses, self.fractions, dim=1)
         return found if rule == "integral" else found / (self.fractions[-1] - self.fractions[0])
 
@@ -119,7 +122,8 @@ class Curve:
 
     def stored(self) -> "Curve":
         """The numbers alone, on the CPU."""
-        return Curve(self.fractions.cpu(), self.responses.cpu(), self.density.cpu(), self.rising)
+        numbers = {name: getattr(self, name).cpu() for name in ("fractions", "responses", "density")}
+        return replace(self, **numbers, pictures=None)
 
 
 def joined(curves: Sequence[Curve]) -> Curve:
@@ -152,7 +156,7 @@ class _Pixels(CurveMetric):
 
     baseline: Baseline = ZeroNorm()
     step: int | None = None
-    area: AreaRule = "trapezoid"
+    area: AreaRule = unseen("trapezoid", integral="a path over the whole picture is 1 wide: the trapezoid's area")
     sign: Sign = "signed"
     target: Whose = "explained"
     score: Score = "probability"
@@ -277,6 +281,9 @@ class Monotonicity(_Pixels):
 
     baseline: Baseline = RiseBlur()
     way: Literal["insertion", "deletion"] = "insertion"
+
+    def __post_init__(self) -> None:
+        self.refuse_unread(f"way={self.way}", "is a correlation, not an area", ["area"])
 
     def curve(self, case: Case) -> Curve:
         return self._along(case, rising=self.way == "insertion")

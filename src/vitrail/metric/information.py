@@ -13,6 +13,7 @@ from vitrail.metric import pic
 from vitrail.metric.base import Metric, register
 from vitrail.metric.bokeh import Bools, Bytes, Floats
 from vitrail.metric.case import Case, Enlarge, Sign, Whose
+from vitrail.spec import unseen
 
 XRAI = "Kapishnikov et al. 2019 (XRAI)"
 
@@ -25,7 +26,7 @@ class _Information(Metric):
 
     Attributes:
         aggregate: The curve of all images, point by point: ``mean``, or ``median`` as in the authors' code.
-        least: The least probability of the whole picture (for AIC: whether it is answered rightly) that counts.
+        least: Images whose whole picture has a lower probability do not count.
         thresholds: The shares of pixels shown.
         share: The share of random pixels shown from the start, the same for all methods.
         seed: Another seed draws others.
@@ -83,7 +84,11 @@ class AIC(_Information):
     """
 
     answer: ClassVar[Literal["sic", "aic"]] = "aic"
-    brief: bool = False
+    brief: bool = unseen(False, true="the same curves, but for some ten-thousandths in a few of them")
+
+    def __post_init__(self) -> None:
+        why = "asks whether the class is the predicted one, not how probable it is"
+        self.refuse_unread(f"brief={self.brief}", why, ["least"], "use sic")
 
     def measure(self, case: Case) -> Tensor:
         """(B, points): the curves."""

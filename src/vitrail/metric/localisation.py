@@ -75,6 +75,9 @@ def blurred(maps: Tensor, kernel: int, sigma: float) -> Tensor:
         return maps
     if kernel < 1 or kernel % 2 == 0 or sigma <= 0:
         raise InputError(f"a blur needs an odd kernel and a positive sigma, but {kernel} and {sigma} were given")
+    if kernel // 2 >= min(maps.shape[1:]):  # the picture is mirrored at its edges once
+        height, width = maps.shape[1:]
+        raise InputError(f"a kernel of {kernel} pixels is too wide for maps of {height} x {width}; give a smaller one")
     found: Tensor = gaussian_blur(maps[:, None], [kernel] * 2, [sigma] * 2)[:, 0]
     return found
 

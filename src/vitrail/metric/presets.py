@@ -119,8 +119,6 @@ PRESETS: dict[str, Preset] = {
             "region_attribution(kernel=11, sigma=2)",
             "region_iou(threshold=0, kernel=11)",
             "region_f1(threshold=0, kernel=11)",
-            "grid_pointing_game(cells=2)",
-            "insertion",
             "aic(aggregate=mean)",
             "cascading_randomisation(similarity=spearman)",
         ),
@@ -131,7 +129,7 @@ PRESETS: dict[str, Preset] = {
         "Kapishnikov et al. 2019",
         ("aic(aggregate=median, sign=absolute)", "sic(aggregate=median, sign=absolute)"),
         "predicted",
-        "Images below a confidence of 0.8, or that blurring does not change, do not count.",
+        "For SIC, images below a confidence of 0.8 do not count, nor for both those that blurring does not change.",
     ),
 }
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from vitrail.errors import InputError, option
 from vitrail.metric import localisation
 from vitrail.metric.base import Metric, register, skip
-from vitrail.metric.case import Case, Enlarge, Sign
+from vitrail.metric.case import Case, Enlarge
 
 
 def object_and_rest(case: Case) -> tuple[Tensor, Tensor]:
@@ -58,6 +58,11 @@ class PointingGame(_Localisation):
     tolerance: float = 0.0
     below: float | None = None
 
+    def __post_init__(self) -> None:
+        _check_below(self, self.below)
+        if self.tolerance < 0:
+            raise InputError(f"pointing_game's tolerance must be 0 pixels or more, but {self.tolerance} was given")
+
     def _found(self, case: Case, objects: Tensor) -> Tensor:
         found = localisation.pointing_game(self._heat(case, -torch.inf), objects, self.tolerance)
         large = objects.float().mean((1, 2)) >= (2 if self.below is None else self.below)
@@ -73,17 +78,30 @@ class EnergyPointingGame(_Localisation):
 
     Attributes:
         enlarge: How the map gets the picture's size.
-        sign: What of the map counts.
+        sign: Whether values against the target count too, as those for it do (``absolute``), or not (``positive``).
         below: Images whose object covers this share or more do not count.
     """
 
-    sign: Sign = "absolute"
+    sign: Literal["absolute", "positive"] = "absolute"
     below: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_below(self, self.below)
 
     def _found(self, case: Case, objects: Tensor) -> Tensor:
         heat = self._heat(case, 0)
         found = localisation.energy_pointing_game(heat.relu() if self.sign == "positive" else heat, objects)
         return skip(found, objects.float().mean((1, 2)) >= (2 if self.below is None else self.below))
+
+
+def _check_below(metric: Metric, below: float | None) -> None:
+    if below is not None and not 0 < below <= 1:
+        raise InputError(f"{metric.id}'s below must be a share above 0 and up to 1, but {below} was given")
+
+
+def _check_blur(metric: Metric, kernel: int) -> None:
+    if kernel == 1:
+        metric.refuse_unread("kernel=1", "does not blur", ["sigma"], "give a wider kernel")
 
 
 @register("region_attribution", "localisation", "VAR 2025", higher_is_better=True, needs=["masks"])
@@ -99,6 +117,9 @@ class RegionAttribution(_Localisation):
 
     kernel: int = 11
     sigma: float = 2.0
+
+    def __post_init__(self) -> None:
+        _check_blur(self, self.kernel)
 
     def _found(self, case: Case, objects: Tensor) -> Tensor:
         return localisation.region_attribution(self._heat(case, 0), objects, self.kernel, self.sigma)
@@ -121,6 +142,9 @@ class _Overlap(_Localisation):
     threshold: Threshold = "mean"
     kernel: int = 1
     sigma: float = 2.0
+
+    def __post_init__(self) -> None:
+        _check_blur(self, self.kernel)
 
     def _overlap(self, case: Case, objects: Tensor) -> localisation.Overlap:
         heat = case.heat("signed", self.enlarge)

@@ -83,6 +83,14 @@ class Segmentation(Metric):
     threshold: Threshold = "mean"
     enlarge: Enlarge = "auto"
 
+    def __post_init__(self) -> None:
+        if self.score == "map":
+            self.refuse_unread("score=map", "cuts no map", ["threshold"])
+        if self.score in ("map", "f1"):
+            self.refuse_unread(f"score={self.score}", "is always a mean of the images' numbers", ["level"])
+        if self.score != "f1":
+            self.refuse_unread(f"score={self.score}", "has no F1", ["f1"], "use score=f1")
+
     def measure(self, case: Case) -> Tensor:
         objects, rest = object_and_rest(case)
         empty = ~objects.flatten(1).any(1)

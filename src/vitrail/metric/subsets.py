@@ -92,6 +92,10 @@ class Infidelity(Metric):
                 f"infidelity needs at least 1 sample, a side above 0 and up to 1, and a sigma of 0 or more, but "
                 f"samples={self.samples}, side={self.side}, sigma={self.sigma} were given"
             )
+        if self.perturbation == "square":
+            self.refuse_unread("perturbation=square", "adds no noise", ["sigma"], "use perturbation=gaussian")
+        else:
+            self.refuse_unread("perturbation=gaussian", "hides no squares", ["baseline", "side"])
 
     def measure(self, case: Case) -> Tensor:
         case.classes(self.target)

@@ -14,6 +14,7 @@ from vitrail.metric.base import Metric, register
 from vitrail.metric.case import Answers, Case, Path, Sign, Walk, Whose
 from vitrail.metric.curve import TENTHS, AreaRule, Curve, CurveMetric, hits
 from vitrail.perturb import Baseline
+from vitrail.spec import unseen
 
 ERASER = (0.01, 0.05, 0.1, 0.2, 0.5)
 SKIPPLUS = "Lu et al. 2021, Mehri et al. 2024 (SkipPLUS)"
@@ -35,9 +36,16 @@ class _Tokens(CurveMetric):
     shares: tuple[float, ...] = TENTHS
     baseline: Baseline | None = None
     step: int | None = None
-    area: AreaRule = "trapezoid"
+    area: AreaRule = unseen("trapezoid", integral="with a baseline the path is 1 wide: the trapezoid's area")
     sign: Sign = "signed"
     target: Whose = "explained"
+
+    def __post_init__(self) -> None:
+        if self.baseline is None:
+            why = "takes away patches, by their shares"
+            self.refuse_unread("baseline=None", why, ["step"], "give a baseline, such as zero_norm")
+        else:
+            self.refuse_unread(f"baseline={self.baseline.spec}", "hides pixels, step by step", ["shares"], "give a step")
 
     def _walk(self, case: Case, rising: bool) -> Walk:
         # With a baseline it is the path of insertion or deletion, whole, so that both can share it.
@@ -51,13 +59,15 @@ class _Tokens(CurveMetric):
     def _along(self, case: Case, rising: bool) -> Curve:
         walk = self._walk(case, rising)
         fractions, values, density = walk.fractions, self._values(case, walk.answers), walk.density
+        changed = slice(1, None)
         if self.baseline is None:  # the whole picture, which costs no pass of its own
             whole = self._values(case, case.clean)
             end, full = fractions.new_full((1,), float(rising)), torch.ones_like(whole)
             parts = [(fractions, values, density), (end, whole, full)]
             first, last = parts if rising else reversed(parts)
+            changed = slice(None, -1) if rising else changed
             fractions, values, density = (torch.cat(pair, -1) for pair in zip(first, last))
-        return Curve(fractions, values, density, rising, walk.pictures)
+        return Curve(fractions, values, density, rising, walk.pictures, changed)
 
 
 class _Accuracy(_Tokens):

@@ -31,6 +31,9 @@ Entry = Literal["box", "flat", "plain"]
 """How a convolution on the pixels does: z^B within the image's range of values, evenly, or like any other."""
 
 _CONVOLVED = "_vitrail_convolved"
+_CORNERS = "_vitrail_corners"
+"""On the images, and on what padding or another layout makes of them: where the rule of the entry begins, likewise."""
+
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,8 @@ class Propagation(Widening, Tap):
         super().__init__(read=True)
         self.rules = rules
         self.again = again
-        self.images = images
         self.entry: Entry = entry
+        self.entered = False
         self.corners: list[Tensor] = []
         if images is not None:
             pixels = images.detach()
@@ -77,8 +80,13 @@ class Propagation(Widening, Tap):
             elif entry == "flat":
                 self.corners = [torch.ones_like(pixels)]
             self.corners = [corner.expand_as(pixels).clone().requires_grad_() for corner in self.corners]
+            setattr(images, _CORNERS, self.corners)
 
     def _call(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if func in _MOVING and hasattr(args[0], _CORNERS):  # "same" padding, before a convolution that has none
+            moved = func(*args, **kwargs)
+            setattr(moved, _CORNERS, [func(corner, *args[1:], **kwargs) for corner in getattr(args[0], _CORNERS)])
+            return moved
         if func is F.linear:
             return self._linear(*args, **kwargs)
         if func in (F.conv2d, torch.conv2d):
@@ -136,16 +144,18 @@ class Propagation(Widening, Tap):
     ) -> Tensor:
         """The value of a convolution, its batch norm included, with the gradient of its rule."""
         form, epsilon = self.rules.convolution, self.rules.epsilon
-        if x is self.images and self.entry == "box":
+        corners = getattr(x, _CORNERS, [])
+        self.entered = self.entered or bool(corners)
+        if corners and self.entry == "box":
             plus, minus = weight.clamp(min=0), weight.clamp(max=0)
 
             def box(x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, ...]:
                 return (convolve(x, weight) - convolve(low, plus) - convolve(high, minus),)
 
-            return self._passed_on(value, box, x, *self.corners)
-        if x is self.images and self.entry == "flat":
+            return self._passed_on(value, box, x, *corners)
+        if corners and self.entry == "flat":
             even = torch.ones_like(weight)
-            return self._passed_on(value, lambda ones: (convolve(ones, even),), *self.corners)
+            return self._passed_on(value, lambda ones: (convolve(ones, even),), *corners)
         if form == "epsilon":
             return self._passed_on(value, lambda x: (convolve(x, weight, bias),), x, by=epsilon)
         return self._passed_on(value, parts(convolve, weight, form), x)
@@ -296,6 +306,10 @@ def trace_pixels(
         leaf.requires_grad_()
         with _running(view, leaf), Propagation(rules, leaf, entry, view.remembers) as tap:
             logits = logits_of(view.model(leaf))
+        if entry == "flat" and not tap.entered:
+            raise InputError(
+                f"lrp(entry=flat) is a rule for a convolution on the pixels, but {view.name} begins with none; leave it out"
+            )
         return logits, [leaf, *tap.corners]
 
     return view.kept(images, (rules, entry, wide), make)
@@ -343,6 +357,7 @@ _PASSING = {
     *_calls("sigmoid", "sigmoid_", "tanh", "tanh_", "erf", "hardtanh", "hardswish", "hardsigmoid", "softsign"),
     *_calls("layer_norm", "rms_norm", "group_norm", "instance_norm", "normalize"),
 }
+_MOVING = {*_calls("pad", "contiguous", "to", "float", "double", "clone", "constant_pad_nd")}
 _PRODUCTS: dict[Callable[..., Any], Callable[..., Tensor]] = {
     **dict.fromkeys(_calls("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"), torch.mul),
     **dict.fromkeys(_calls("matmul", "__matmul__", "bmm"), torch.matmul),
