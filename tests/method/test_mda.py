@@ -18,7 +18,7 @@ from small import build
 from vitrail import scenes
 from vitrail.method import MDA, Batch, parse
 from vitrail.method.greedy import Search
-from vitrail.method.magnitude import concave_steps, dense_of, monotone, sparse_of, strictly_falling
+from vitrail.method.magnitude import _tents, _weights, concave_steps, dense_of, monotone, sparse_of, strictly_falling
 from vitrail.method.mda_authors import blurred_seed, shifted_labels
 from vitrail.model import View
 from vitrail.perturb import grid_labels
@@ -187,6 +187,21 @@ def test_the_quadratic_programme_is_solved(values: list[float]) -> None:
     assert steps.sum() == pytest.approx(1)
     ours, theirs = np.concatenate([[0], steps.cumsum()]), oracle.density_curve(curve)
     np.testing.assert_allclose(ours, theirs, atol=1e-7)
+
+
+def test_the_programme_is_solved_for_curves_with_a_plateau() -> None:
+    """A solver that stops early is found by the conditions of an optimum: no tent can pull the sum nearer."""
+    random = np.random.default_rng(1)
+    for _ in range(500):
+        n = int(random.choice([9, 16, 49, 196]))
+        rising = int(random.integers(2, n))
+        curve = np.concatenate([[0], np.sort(random.random(rising - 1)), np.ones(n - rising + 1)])
+        line = np.linspace(0, 1, n + 1)
+        weights = _weights(_tents(n), (curve - line)[1:-1])
+        pull = _tents(n) @ (curve - line - np.pad(_tents(n) @ weights, 1))[1:-1] / np.linalg.norm(_tents(n), axis=0)
+        assert (weights >= 0).all()
+        assert pull.max() < 1e-9
+        assert np.abs(pull[weights > 0]).max() < 1e-9
 
 
 def test_a_curve_that_is_concave_already_stays() -> None:

@@ -1,5 +1,6 @@
 """Relevance propagation against the layer-by-layer form, in float64."""
 
+import copy
 import gc
 from typing import Any
 
@@ -95,6 +96,26 @@ def test_lrp_of_a_cnn_agrees_with_its_matrices(entry: str) -> None:
     maps = exact(f"lrp(entry={entry}, epsilon=0.01)", view, images, [1, 4])
     for image, target, found in zip(images, (1, 4), maps):
         assert close(found, oracles.lrp.cnn(module, image, target, entry, 0.01))
+
+
+@pytest.mark.parametrize("entry", ["box", "flat", "plain"])
+def test_padding_before_the_first_convolution_is_padding_in_it(entry: str) -> None:
+    """As "same" padding is written out, in EfficientNets from TensorFlow for one."""
+    module = cnn()
+    first = copy.deepcopy(module[0])
+    first.padding = (0, 0)
+    padded = nn.Sequential(nn.Sequential(nn.ZeroPad2d(1), first), *module[1:])
+    images = pictures(2, (12, 16)).double()
+    found, expected = (
+        exact(f"lrp(entry={entry})", load(model, size=(12, 16)), images, [1, 4]) for model in (padded, module)
+    )
+    assert close(found, expected)
+
+
+def test_a_rule_for_pixels_is_refused_where_no_convolution_sees_them() -> None:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(3 * 12 * 16, 5))
+    with pytest.raises(vitrail.InputError, match="begins with none; leave it out"):
+        vitrail.explain(load(module, size=(12, 16)), pictures(1, (12, 16)), "lrp(entry=flat)", 1)
 
 
 @pytest.mark.parametrize("entry", ["box", "flat", "plain"])

@@ -56,6 +56,8 @@ def test_agrees_with_fewer_tokens_by_hand(case: Case, rising: bool) -> None:
             assert float(found.measure(case)[i]) == pytest.approx(area, abs=1e-7), name
             integral = parse(f"{name}(area=integral)").measure(case)[i]
             assert float(integral) == pytest.approx(area * (x[-1] - x[0]), abs=1e-7)
+            mean = parse(f"{name}(area=mean)").measure(case)[i]  # of the shares asked for: the whole picture is none
+            assert float(mean) == pytest.approx((values[:-1] if rising else values[1:]).mean(), abs=1e-7), name
 
 
 def test_eraser(case: Case) -> None:

@@ -62,7 +62,7 @@ def _weights(tents: Array, curve: Array) -> Array:
     tents that pull the sum nearer come in, tents whose weight would be negative go.
     """
     n = len(curve)
-    found, _ = nnls(tents, curve, maxiter=30 * n)
+    found: Array = nnls(tents, curve, maxiter=30 * n)[0]
     sizes = np.linalg.norm(tents, axis=0)
     least = 1e-10 * np.linalg.norm(curve)
     pull = (curve - tents @ found) @ tents / sizes

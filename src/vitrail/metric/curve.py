@@ -33,7 +33,7 @@ class Curve:
         density: (B, K) the share of the map in the pixels shown, or still there.
         rising: Whether the picture appears (insertion) or goes (deletion).
         pictures: A point's number -> (B, 3, H, W) what the model saw there, where that can still be told.
-        changed: The points but for the one where nothing is changed yet: the rule ``mean`` is theirs.
+        changed: First and last point of those that the rule ``mean`` counts: all but the one where nothing is changed.
     """
 
     fractions: Tensor
@@ -41,7 +41,7 @@ class Curve:
     density: Tensor
     rising: bool
     pictures: Callable[[int], Tensor] | None = None
-    changed: slice = slice(1, None)
+    changed: tuple[int | None, int | None] = (1, None)
 
     def __len__(self) -> int:
         return len(self.responses)
@@ -49,7 +49,7 @@ class Curve:
     def area(self, rule: AreaRule = "trapezoid") -> Tensor:
         """(B,) the area under the curve."""
         if rule == "mean":
-            return self.responses[:, self.changed].mean(1)
+            return self.responses[:, slice(*self.changed)].mean(1)
         found = torch.trapezoid(self.responses, self.fractions, dim=1)
         return found if rule == "integral" else found / (self.fractions[-1] - self.fractions[0])
 

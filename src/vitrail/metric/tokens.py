@@ -45,7 +45,9 @@ class _Tokens(CurveMetric):
             why = "takes away patches, by their shares"
             self.refuse_unread("baseline=None", why, ["step"], "give a baseline, such as zero_norm")
         else:
-            self.refuse_unread(f"baseline={self.baseline.spec}", "hides pixels, step by step", ["shares"], "give a step")
+            self.refuse_unread(
+                f"baseline={self.baseline.spec}", "hides pixels, step by step", ["shares"], "give a step"
+            )
 
     def _walk(self, case: Case, rising: bool) -> Walk:
         # With a baseline it is the path of insertion or deletion, whole, so that both can share it.
@@ -59,13 +61,13 @@ class _Tokens(CurveMetric):
     def _along(self, case: Case, rising: bool) -> Curve:
         walk = self._walk(case, rising)
         fractions, values, density = walk.fractions, self._values(case, walk.answers), walk.density
-        changed = slice(1, None)
+        changed: tuple[int | None, int | None] = (1, None)
         if self.baseline is None:  # the whole picture, which costs no pass of its own
             whole = self._values(case, case.clean)
             end, full = fractions.new_full((1,), float(rising)), torch.ones_like(whole)
             parts = [(fractions, values, density), (end, whole, full)]
             first, last = parts if rising else reversed(parts)
-            changed = slice(None, -1) if rising else changed
+            changed = (None, -1) if rising else changed
             fractions, values, density = (torch.cat(pair, -1) for pair in zip(first, last))
         return Curve(fractions, values, density, rising, walk.pictures, changed)
 

@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitrail.errors import InputError
 from vitrail.model.flat import in_a_row, own
 from vitrail.model.shares import EPSILON, Base, Form, PassedOn, Residual, halved, itself, parts, ratio
 from vitrail.model.tap import Tap
@@ -33,7 +34,6 @@ Entry = Literal["box", "flat", "plain"]
 _CONVOLVED = "_vitrail_convolved"
 _CORNERS = "_vitrail_corners"
 """On the images, and on what padding or another layout makes of them: where the rule of the entry begins, likewise."""
-
 
 
 @dataclass(frozen=True)
@@ -308,7 +308,8 @@ def trace_pixels(
             logits = logits_of(view.model(leaf))
         if entry == "flat" and not tap.entered:
             raise InputError(
-                f"lrp(entry=flat) is a rule for a convolution on the pixels, but {view.name} begins with none; leave it out"
+                f"lrp(entry=flat) is a rule for a convolution on the pixels, but {view.name} begins with none; "
+                "leave it out"
             )
         return logits, [leaf, *tap.corners]
 
