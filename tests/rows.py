@@ -203,7 +203,7 @@ BASES = {
     "Guide-GC": row("guided_gradcam", **SUM),
     "IxG": row("ixg", **TRUE),
     "IG": row("ig", **TRUE),
-    "LRP": row("lrp", start="logit"),
+    "LRP": row("lrp", start="logit", entry="plain"),
     "Bi-attn": row("bt_h", start=FOURTH, steps=20),
     "InFlow": row("inflow"),
     "Grad-Rollout": row("grad_rollout", compat="paper", **TRUE),

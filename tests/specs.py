@@ -69,6 +69,12 @@ def printed() -> list[str]:
     return sorted(spec for spec in found if parse(spec).id not in WANTING)
 
 
+def asks_much(method: Method) -> bool:
+    """Whether it, or what it holds, looks at many changed copies of a picture."""
+    inner = (value for value in vars(method).values() if isinstance(value, Method))
+    return method.id in (*ASKED, "atman", "occlusion", "pami") or any(map(asks_much, inner))
+
+
 def cheaper(method: Method) -> Method:
     """The same, with no more answers than `ASKED` has; of methods inside others too."""
     changes: dict[str, object] = {}
