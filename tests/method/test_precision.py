@@ -27,6 +27,7 @@ def precisions(spec: str) -> tuple[Precision, ...]:
     """What may be asked for; most methods calculate in float32 whatever is, which a test below holds."""
     return OFFERED if parse(spec).keeps_half() else ("fp32",)
 
+
 PICTURES = ("ILSVRC2012_val_00000293.jpg", "ILSVRC2012_val_00002138.jpg")
 
 
@@ -70,10 +71,7 @@ def demo() -> tuple[View, View, Tensor]:
 
 @pytest.mark.parametrize(
     "spec",
-    [
-        pytest.param(spec, marks=[pytest.mark.slow] * asks_much(parse(spec)))
-        for spec in (*defaults(), *compositions())
-    ],
+    [pytest.param(spec, marks=[pytest.mark.slow] * asks_much(parse(spec))) for spec in (*defaults(), *compositions())],
 )
 def test_maps_of_the_embedded_model_keep_their_order(spec: str) -> None:
     view, exact, images = demo()

@@ -197,15 +197,17 @@ def test_upsample_nearest_repeats_and_shrinking_averages():
         upsample(heat, (4, 4), "bicubic")  # type: ignore[arg-type]
 
 
-def test_signed_overlay_shows_the_picture_itself_where_there_is_no_evidence():
+def test_signed_overlay_colours_the_evidence_alone():
+    """A red picture is no evidence: without any it is greyed and light, whatever its colours."""
     heat = np.zeros((4, 6))
     heat[0, 0], heat[3, 5] = 1.0, -1.0
-    before, after = np.asarray(photo()), np.asarray(overlay(photo(), heat, mode="nearest"))
-    changed = (before != after).any(-1)
-    assert changed[:10, :10].mean() > 0.95
-    assert changed[30:, 50:].mean() > 0.95
-    changed[:10, :10] = changed[30:, 50:] = False
-    assert not changed.any()
+    for colour in ((178, 24, 43), (33, 102, 172), (30, 140, 60), (20, 20, 20)):
+        drawn = np.asarray(overlay(Image.new("RGB", (60, 40), colour), heat, mode="nearest")).astype(int)
+        shown, plus, minus = drawn[20, 30], drawn[5, 5], drawn[35, 55]
+        assert np.ptp(shown) < 0.25 * np.ptp(colour) + 1
+        assert luminance(shown) > luminance(np.array(colour))
+        assert plus[0] - plus[2] > shown[0] - shown[2] + 50
+        assert minus[2] - minus[0] > shown[2] - shown[0] + 50
 
 
 def test_signed_overlay_reddens_and_blues_with_the_value():

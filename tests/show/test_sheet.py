@@ -166,7 +166,7 @@ def test_a_column_is_signed_for_all_its_rows_or_none():
         ([mostly, row(1, heat=bump(-0.5))], Column("a", signed=False), False),
     ):
         drawn = sheet(rows, [column]).getpixel(place)
-        assert (drawn == (60, 120, 90)) == signed, "signed: the picture itself; unsigned: greyed"
+        assert (drawn[0] > 120) == signed, "signed: the picture greyed and light; unsigned: greyed"
 
 
 def test_wrong_sheets_are_refused_in_a_sentence():
@@ -321,9 +321,9 @@ def test_cells_are_enlarged_as_their_method_wants():
         for mode in ("nearest", "bilinear")
     )
     left = MARGIN + GUTTER + 2 * GAP + CELL + GAP
-    changed = (whole[MARGIN:, left : left + CELL] != (60, 120, 90)).any(-1)
-    changed &= ~(whole[MARGIN:, left : left + CELL] == 255).all(-1)
-    _, columns = np.nonzero(changed[20 : CELL + 20])
+    drawn = whole[MARGIN:, left : left + CELL].astype(int)
+    red = drawn[..., 0] > drawn[..., 2] + 50
+    _, columns = np.nonzero(red[20 : CELL + 20])
     assert CELL // 4 - 2 <= np.ptp(columns) + 1 <= CELL // 4 + 2
     assert not (whole == smooth).all()
     strips = [strip(sparse[None], ["a"], mode=mode) for mode in ("nearest", "bilinear")]

@@ -40,6 +40,9 @@ EXAGGERATED = 4.0
 # Differences this far below the peak are float32 rounding noise: never stretch them over the colours.
 NOISE = 1e-6
 
+# How much of the way to white the picture under a signed map goes.
+LIGHTER = 0.35
+
 NOTHING = "no evidence"
 """What is written over a map that has the same value everywhere."""
 BLANK = (228, 228, 228)
@@ -217,9 +220,8 @@ def overlay(
     """Lay a map over its picture, at the picture's size.
 
     The colour's opacity grows with the evidence, and the picture below it is desaturated, so that its own colours are
-    not taken for evidence: under a signed map only where there is evidence (where the map is zero the picture shows
-    unchanged), under other maps everywhere. A map that has the same value everywhere is not coloured: its picture is
-    grey, with a word on it.
+    not taken for evidence; under a signed map it is lighter too. A map that has the same value everywhere is not
+    coloured: its picture is grey, with a word on it.
 
     Args:
         picture: any PIL picture; drawn as RGB.
@@ -248,13 +250,14 @@ def overlay(
     if chosen.empty:
         return worded(Image.fromarray(np.rint(pixels + greyed * (grey - pixels)).astype(np.uint8)))
     unit = chosen(upsample(heat, (picture.height, picture.width), mode))
+    under = pixels + greyed * (grey - pixels)
     if chosen.signed:
-        strength = np.abs(unit)
-        under = pixels + greyed * np.minimum(1.0, 2 * strength)[..., None] * (grey - pixels)
-        drawn = _blend(under, _signed_ends(unit), alpha * strength)
+        # Lighter and more opaque: red and blue are dark colours, which the picture would swallow.
+        light = under + LIGHTER * greyed * (255 - under)
+        drawn = _blend(light, _signed_ends(unit), min(1.0, 1.4 * alpha) * np.abs(unit))
     else:
         # The power lifts middling evidence, whose dark colours would else be lost on a dark picture.
-        drawn = _blend(pixels + greyed * (grey - pixels), _sequential(unit), alpha * unit**0.6)
+        drawn = _blend(under, _sequential(unit), alpha * unit**0.6)
     if contour is not None:
         _outline(drawn, np.abs(unit) >= max(contour, NOISE))
     return Image.fromarray(drawn)
