@@ -43,7 +43,7 @@ class WeightedFeatures(Layered):
     """
 
     wide: ClassVar[bool] = False
-    """Whether layers are read in float64, because weights divide by sums that nearly cancel."""
+    """Whether features are read in float64, because weights divide by sums that nearly cancel."""
 
     relu: bool = alone(True)
     gradient: Gradient = "true"
@@ -66,7 +66,7 @@ class WeightedFeatures(Layered):
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         # On a ViT the features lie in the last block: the graph needs to reach no further back.
-        trace = view.trace(batch.images, rule=RULES[self.gradient], start=max(view.depth - 1, 0))
+        trace = view.trace(batch.images, rule=RULES[self.gradient], start=max(view.depth - 1, 0), wide=self.wide)
         (gradient,) = view.gradient(batch.score(trace.logits), [trace.entry])
         features = full(view.spatial(trace.entry.detach(), batch.size))
         x, g = positions(features), positions(full(view.spatial(gradient, batch.size)))
