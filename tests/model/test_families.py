@@ -10,7 +10,8 @@ from torch import nn
 import vitrail
 from homemade import near
 from vitrail.errors import InputError
-from vitrail.model import FROZEN, Need, View, load
+from vitrail.method.relevance import CONSERVING
+from vitrail.model import FROZEN, Need, View, load, trace_pixels, trace_tokens
 from vitrail.model.place import lie_there, one_patch_changed
 from zoo import pictures
 
@@ -196,3 +197,103 @@ def test_cells_in_another_order_are_found_out(kind: str) -> None:
     changed, cells = one_patch_changed(image, (rows, columns))
     with torch.no_grad():
         assert lie_there(Scrambled(order)(torch.cat([image, changed])), cells) == (kind == "as they are")
+
+
+class Overwriting(nn.Module):
+    """Changes its tensors in place, in every way there is, or not at all."""
+
+    def __init__(self, in_place: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.in_place = in_place
+        self.first, self.second = nn.Conv2d(3, 4, 8, 8), nn.Conv2d(4, 4, 3, padding=1)
+        self.head = nn.Linear(4, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        y = self.second(x)
+        if not self.in_place:
+            return self.head((y + 0.5 + 0.5).relu()[..., :-1].sum((2, 3)))
+        y.add_(0.5)  # the result is not looked at
+        same = y
+        same += 0.5
+        nn.functional.relu(y, True)
+        y[..., -1] *= 0
+        return self.head(y.sum((2, 3)))
+
+
+def test_relevance_follows_what_is_changed_in_place() -> None:
+    images = pictures(2, (32, 32))
+    found, expected = (load(Overwriting(in_place).eval(), size=(32, 32)) for in_place in (True, False))
+    assert near(
+        vitrail.explain(found, images, "lrp", [1, 2]).maps, vitrail.explain(expected, images, "lrp", [1, 2]).maps
+    )
+    assert found.overwrites
+    assert not expected.overwrites
+
+
+def test_relevance_of_models_that_add_positions_in_place() -> None:
+    view = from_timm("naflexvit_base_patch16_gap", embed_dim=24, num_heads=2, depth=2, img_size=SIZE)
+    images = pictures(2, SIZE)
+    with torch.no_grad():
+        own = view.logits(images)
+    assert near(trace_pixels(view, images, CONSERVING, "plain")[0].detach(), own, 1e-4)
+    assert near(trace_tokens(view, images, CONSERVING).logits.detach(), own, 1e-4)
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.rows, self.head = nn.Conv2d(3, 8, 8, 8), nn.LSTM(8, 8, batch_first=True), nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.rows(self.patches(x).flatten(2).transpose(1, 2))[0].mean(1))
+
+
+def test_recurrent_layers_have_no_relevance() -> None:
+    view = load(Recurrent().eval(), size=(32, 32))
+    with pytest.raises(InputError, match=r"no rule for recurrent layers \(LSTM\).*use another method"):
+        vitrail.explain(view, pictures(1, (32, 32)), "lrp")
+    assert vitrail.explain(view, pictures(1, (32, 32)), "ixg").maps.shape == (1, 32, 32)
+
+
+def test_windows_before_the_blocks_are_no_attention_pool() -> None:
+    view = from_timm(
+        "swinv2_tiny_window8_256",
+        img_size=(128, 128),
+        embed_dim=24,
+        depths=(1, 1, 2, 1),
+        num_heads=(1, 2, 2, 4),
+    )
+    assert view.depth == 2
+    assert not view.readout.attention
+    assert vitrail.explain(view, pictures(2, view.size), "legrad", [1, 2]).maps.shape == (2, 8, 8)
+
+
+def test_heads_that_lay_all_tokens_out_as_a_square() -> None:
+    view = from_timm("pit_ti_224", img_size=SIZE)
+    found = vitrail.explain(view, pictures(2, SIZE), "inflow", [1, 2]).maps
+    assert found.shape == (2, *view.grid)
+    assert torch.isfinite(found).all()
+
+
+class Mixed(nn.Module):
+    """Patches, each cell then a random mixture of all cells: no map of the picture."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.patches = nn.Conv2d(3, 8, 16, 16)
+        self.mixture = nn.Linear(24, 24)
+        self.cells = nn.Identity()
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        cells = self.mixture(self.patches(x).tanh().flatten(2)).unflatten(2, (4, 6))
+        return self.head(self.cells(cells).square().mean((2, 3)))
+
+
+def test_a_grid_that_fits_a_few_patches_by_chance_is_no_map() -> None:
+    view = load(Mixed(54).eval(), size=SIZE)
+    assert view.features is not None
+    assert view.features.module is view.model.patches

@@ -96,6 +96,8 @@ def judge(build: Callable[[], View], quick: bool = False) -> Found:
     every = [spec for group in GROUPS.values() for spec in group if spec in QUICK or not quick]
     verdict, why, view = _tried(build)
     if view is None:
+        if why.startswith("ImportError"):  # the model's own library asks for a package that is not installed
+            verdict = "refused"
         found.view = why
         found.verdicts = dict.fromkeys(every, (verdict, why))
         return found

@@ -39,10 +39,11 @@ class InFlow(Method):
         gradients = view.gradient(batch.score(trace.logits), trace.attention, again=True)
         row = view.readout_weights(trace, layout)
         view.meter.forwards += len(batch)  # every block is run once more for its branches
+        places = fewest_read(view, trace.states[-1], layout)
         for block in reversed(range(view.depth)):
             attention = trace.attention[block]
             with torch.enable_grad():
-                score = batch.target.score(own_logits(view, trace.states[block + 1], layout))
+                score = batch.target.score(own_logits(view, trace.states[block + 1], layout, places))
             (own,) = view.gradient(score, [attention], again=True, counted=block == 0)
             attention = full(attention.detach())
             chosen = (attention * head_importance(attention, gradients[block])[:, :, None, None]).amax(1)
@@ -55,11 +56,23 @@ class InFlow(Method):
         return view.patch_map(row, layout)
 
 
-def own_logits(view: View, state: Tensor, layout: Layout) -> Tensor:
-    """(B, T, D) tokens of any block -> (B, classes): what the head makes of them."""
+def fewest_read(view: View, state: Tensor, layout: Layout) -> int:
+    """How many tokens the head must be given, where it reads class tokens: all, if it lays them out as a square."""
+    places = layout.prefix + int(view.readout.patches)
+    try:
+        with torch.no_grad():
+            view.head(state[:1, :places].detach(), layout)
+    except torch.OutOfMemoryError:
+        raise
+    except (AssertionError, IndexError, RuntimeError, ValueError):
+        return layout.tokens
+    return places
+
+
+def own_logits(view: View, state: Tensor, layout: Layout, places: int) -> Tensor:
+    """(B, T, D) tokens of any block -> (B, classes): what the head makes of them, shown each in ``places`` places."""
     if not view.readout.prefix:
         return view.head(state, layout)
-    places = layout.prefix + int(view.readout.patches)
     answers = view.head(state.flatten(0, 1)[:, None].expand(-1, places, -1), layout)
     mean: Tensor = answers.unflatten(0, state.shape[:2]).mean(1)
     return mean

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.method.base import Batch, Method, register
-from vitrail.model import Layout, Need, Tap, View, full
+from vitrail.model import Layout, Need, View, full
 
 
 @register(
@@ -48,9 +48,9 @@ class LeGrad(Method):
             attention = trace.attention[block]
             with torch.enable_grad():
                 if trace.pool is not None:
-                    with Tap(read=True) as tap:
-                        logits = view.head(state, layout)
-                    attention = tap.attention[-1]
+                    logits, pool = view.pooled(state, layout)
+                    assert pool is not None
+                    attention = pool
                 else:
                     logits = view.head(shown(view, state, layout), layout)
                 score = batch.target.score(logits)

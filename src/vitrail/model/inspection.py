@@ -13,8 +13,7 @@ from vitrail.model import anatomy
 from vitrail.model.anatomy import Blocks, Features, Layout, Readout, Visit
 from vitrail.model.chains import find_chains
 from vitrail.model.flat import in_a_row, own
-from vitrail.model.place import lie_there, one_patch_changed
-from vitrail.model.tap import Tap
+from vitrail.model.place import CLEAR, FARTHEST, displacement, lie_there, one_patch_changed, spread
 from vitrail.model.trace import first_of, logits_of
 
 if TYPE_CHECKING:
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
 
 MOST_TRIED, MOST_MAPS = 3, 12
 """Chains of blocks, and feature maps, that are tried before a model is said to have none."""
+MORE_CELLS = 16
+"""Cells that are tried where the first few leave a doubt."""
 
 
 class Seen(NamedTuple):
@@ -81,13 +82,26 @@ def find_features(view: "View", seen: Seen) -> Features | None:
     }
     moving = [c for c, x in zip(candidates, outputs) if strength.get(id(x), 0.0) > 0]
     for grid in dict.fromkeys(c.grid for c in moving or candidates):
-        changed, cells = one_patch_changed(probe, grid)
-        with torch.no_grad(), _catching(candidates) as caught:
-            view.model(torch.cat([probe, changed]))
-        for candidate in moving or candidates:
-            if candidate.grid == grid and lie_there(as_map(caught[id(candidate.module)], candidate, grid), cells):
+        here = [candidate for candidate in moving or candidates if candidate.grid == grid]
+        for candidate, far in zip(here, _displaced(view, probe, here, one_patch_changed(probe, grid))):
+            if far <= CLEAR:
+                return candidate
+            if far > FARTHEST:
+                continue
+            more = one_patch_changed(probe, grid, spread(grid, MORE_CELLS))
+            if _displaced(view, probe, [candidate], more)[0] <= FARTHEST:
                 return candidate
     return None
+
+
+def _displaced(
+    view: "View", probe: Tensor, candidates: Sequence[Features], changes: tuple[Tensor, Tensor]
+) -> list[float]:
+    """How far the answers of each map lie from the patches changed."""
+    changed, cells = changes
+    with torch.no_grad(), _catching(candidates) as caught:
+        view.model(torch.cat([probe, changed]))
+    return [displacement(as_map(caught[id(c.module)], c, c.grid), cells) for c in candidates]
 
 
 def as_map(tensor: Tensor, features: Features, grid: tuple[int, int]) -> Tensor:
@@ -169,7 +183,7 @@ def _readout(view: "View", seen: Seen, blocks: Blocks, layout: Layout) -> Readou
         if not lie_there(view.patch_map(embedded, layout), cells):
             return None
         last = states[-1].detach().requires_grad_()
-        logits, tap = _headed(view, last, layout)
+        logits, pool = _headed(view, last, layout)
     except torch.OutOfMemoryError:
         raise
     except (AssertionError, IndexError, RuntimeError, ValueError, TypeError):
@@ -185,16 +199,16 @@ def _readout(view: "View", seen: Seen, blocks: Blocks, layout: Layout) -> Readou
     return Readout(
         prefix=tuple(read[: layout.prefix].nonzero().squeeze(1).tolist()),
         patches=bool(read[layout.prefix :].any()),
-        attention=any(a.shape[-1] == layout.tokens for a in tap.attention),
+        attention=pool is not None,
     )
 
 
-def _headed(view: "View", last: Tensor, layout: Layout) -> tuple[Tensor, Tap]:
-    """The head's answer, on one blank picture, or on one for each where it counts them (to append class tokens)."""
+def _headed(view: "View", last: Tensor, layout: Layout) -> tuple[Tensor, Tensor | None]:
+    """The head's answer and pool, on one blank picture, or on one for each where it counts them (for class tokens)."""
     for view.counts_pictures in (False, True):
         try:
-            with torch.enable_grad(), Tap(read=True) as tap:
-                return view.head(last, layout), tap
+            with torch.enable_grad():
+                return view.pooled(last, layout)
         except (RuntimeError, ValueError):
             if view.counts_pictures:
                 raise

@@ -14,7 +14,7 @@ had in the model's own type: CNNs of convolutions, batch norms and ReLUs have no
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -22,14 +22,17 @@ from torch import Tensor, nn
 
 from vitrail.errors import InputError
 from vitrail.model.flat import in_a_row, own
-from vitrail.model.shares import EPSILON, Base, Form, PassedOn, Residual, halved, itself, parts, ratio
+from vitrail.model.inplace import OverwrittenError, make_stale, rebinds, refuse_stale, writes
+from vitrail.model.shares import EPSILON, Base, Form, Residual, halved, itself, parts, passed_on, ratio, set_apart
 from vitrail.model.tap import Tap
-from vitrail.model.trace import Trace, first_of, logits_of
+from vitrail.model.trace import Trace, first_of, logits_of, pool_among
 from vitrail.model.view import View
 from vitrail.model.wide import Widening, widened
 
 Entry = Literal["box", "flat", "plain"]
 """How a convolution on the pixels does: z^B within the image's range of values, evenly, or like any other."""
+
+Made = TypeVar("Made")
 
 _CONVOLVED = "_vitrail_convolved"
 _CORNERS = "_vitrail_corners"
@@ -61,14 +64,22 @@ class Propagation(Widening, Tap):
         images: The (B, 3, H, W) leaf the pass begins at, where it begins at pixels.
         entry: The rule of a convolution on these images.
         again: Whether several targets will ask: bases are then built once, and kept.
+        follow: Let every in-place call change its tensor. Without, only those do whose result may not be looked at, and
+            a tensor used again behind another one raises `OverwrittenError`: it seldom is, and copies take time.
     """
 
     def __init__(
-        self, rules: Relevance, images: Tensor | None = None, entry: Entry = "plain", again: bool = False
+        self,
+        rules: Relevance,
+        images: Tensor | None = None,
+        entry: Entry = "plain",
+        again: bool = False,
+        follow: bool = False,
     ) -> None:
         super().__init__(read=True)
         self.rules = rules
         self.again = again
+        self.follow = follow
         self.entry: Entry = entry
         self.entered = False
         self.corners: list[Tensor] = []
@@ -82,7 +93,30 @@ class Propagation(Widening, Tap):
             self.corners = [corner.expand_as(pixels).clone().requires_grad_() for corner in self.corners]
             setattr(images, _CORNERS, self.corners)
 
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if not self.follow:
+            refuse_stale(args)
+        return super().__torch_function__(func, types, args, kwargs)
+
     def _call(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        here = writes(func, args)
+        if not here and not rebinds(func, args, kwargs):
+            return self._ruled(func, *args, **kwargs)
+        x, *others = args
+        if func in _RULED and not here and not self.follow and x._base is None:
+            out = self._ruled(func, *args, **kwargs)
+            if out is not x:
+                make_stale(x)
+            return out
+        set_apart(x)
+        if func not in _RULED:
+            return func(*args, **kwargs)
+        x.copy_(self._ruled(func, x.clone(), *others, **kwargs))
+        return x
+
+    def _ruled(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if func in _MOVING and hasattr(args[0], _CORNERS):  # "same" padding, before a convolution that has none
             moved = func(*args, **kwargs)
             setattr(moved, _CORNERS, [func(corner, *args[1:], **kwargs) for corner in getattr(args[0], _CORNERS)])
@@ -107,12 +141,17 @@ class Propagation(Widening, Tap):
             return self._passed_on(torch.einsum(*args), halved(lambda a, b: torch.einsum(args[0], a, b)), *args[1:])
         return func(*args, **kwargs)
 
+    def last(self, logits: Tensor) -> Tensor:
+        """What the model answered, where it is still what it was."""
+        if not self.follow:
+            refuse_stale([logits])
+        return logits
+
     def _passed_on(self, value: Tensor, base: Base, *inputs: Tensor, by: float = EPSILON) -> Tensor:
         """``value``, whose relevance goes over to ``base(*inputs)``; ``by`` keeps the division from zero."""
         if not any(_carries(x) for x in inputs):
             return value
-        ruled: Tensor = PassedOn.apply([value.detach()], base, by, self.again, *inputs)
-        return ruled
+        return passed_on(value, base, by, self.again, *inputs)
 
     # ----------------------------------------------------------------------------------------------- weighted sums
 
@@ -248,13 +287,17 @@ def trace_tokens(view: View, images: Tensor, rules: Relevance, start: int = 0) -
     Returns:
         A trace with the states and the attention of the blocks from ``start`` on only.
     """
-    return view.kept(images, (rules, start), lambda: _trace_tokens(view, widened(images, view.device), rules, start))
+
+    def make(follow: bool) -> Trace:
+        return _trace_tokens(view, widened(images, view.device), rules, start, follow)
+
+    return view.kept(images, (rules, start), lambda: _followed(view, make))
 
 
-def _trace_tokens(view: View, images: Tensor, rules: Relevance, start: int) -> Trace:
+def _trace_tokens(view: View, images: Tensor, rules: Relevance, start: int, follow: bool) -> Trace:
     blocks = view.blocks
     assert blocks is not None
-    tap = Propagation(rules, again=view.remembers)
+    tap = Propagation(rules, again=view.remembers, follow=follow)
     states: list[Tensor] = []
     seen: list[int] = []  # attention calls before block ``start``, and up to the end of the last block
 
@@ -278,11 +321,13 @@ def _trace_tokens(view: View, images: Tensor, rules: Relevance, start: int) -> T
     handles.append(modules[-1].register_forward_hook(leaving))
     try:
         with _running(view, images), tap:
-            logits = logits_of(view.model(images))
+            logits = tap.last(logits_of(view.model(images)))
     finally:
         for handle in handles:
             handle.remove()
-    pool = tap.attention[-1] if view.readout.attention and len(tap.attention) > seen[1] else None
+    pool = None
+    if view.readout.attention:
+        pool = pool_among(tap.attention[seen[1] :], len(images), states[-1].shape[1])
     return Trace(images, logits, states[0], states, tap.attention[seen[0] : seen[1]], [], pool)
 
 
@@ -299,13 +344,13 @@ def trace_pixels(
         wide: In float64; else in the model's own type.
     """
 
-    def make() -> tuple[Tensor, list[Tensor]]:
+    def make(follow: bool) -> tuple[Tensor, list[Tensor]]:
         leaf = (
             widened(images, view.device) if wide else view.laid_out(images.detach().to(view.device, view.dtype)).clone()
         )
         leaf.requires_grad_()
-        with _running(view, leaf), Propagation(rules, leaf, entry, view.remembers) as tap:
-            logits = logits_of(view.model(leaf))
+        with _running(view, leaf), Propagation(rules, leaf, entry, view.remembers, follow) as tap:
+            logits = tap.last(logits_of(view.model(leaf)))
         if entry == "flat" and not tap.entered:
             raise InputError(
                 f"lrp(entry=flat) is a rule for a convolution on the pixels, but {view.name} begins with none; "
@@ -313,7 +358,17 @@ def trace_pixels(
             )
         return logits, [leaf, *tap.corners]
 
-    return view.kept(images, (rules, entry, wide), make)
+    return view.kept(images, (rules, entry, wide), lambda: _followed(view, make))
+
+
+def _followed(view: View, make: Callable[[bool], Made]) -> Made:
+    """One pass; once more with every in-place call followed where the model needs that, and then always."""
+    if not view.overwrites:
+        try:
+            return make(False)
+        except OverwrittenError:
+            view.overwrites = True
+    return make(True)
 
 
 def relevances(view: View, scores: Tensor, tensors: list[Tensor], whole: bool = False) -> list[Tensor]:
@@ -327,12 +382,23 @@ def relevances(view: View, scores: Tensor, tensors: list[Tensor], whole: bool = 
 @contextmanager
 def _running(view: View, images: Tensor) -> Iterator[None]:
     """The model held still, in the graph, at full precision; one forward pass is counted."""
+    _refuse_recurrence(view)
     view.meter.forwards += len(images)
     size = (images.shape[-2], images.shape[-1])
     if size != view.size:
         view.grid_at(size)  # says it in a sentence where the model cannot take that size
     with view.still(), torch.autocast(view.device.type, enabled=False), torch.enable_grad():
         yield
+
+
+def _refuse_recurrence(view: View) -> None:
+    """A recurrent layer multiplies and adds inside one call, where no rule is seen; its gradient is no relevance."""
+    for module in view.model.modules():
+        if isinstance(module, nn.RNNBase | nn.RNNCellBase):
+            raise InputError(
+                f"relevance has no rule for recurrent layers ({type(module).__name__}), which {view.name} has; use "
+                "another method that reads gradients, such as ixg or ig"
+            )
 
 
 # --------------------------------------------------------------------------------------------------------- which calls
@@ -365,3 +431,4 @@ _PRODUCTS: dict[Callable[..., Any], Callable[..., Tensor]] = {
 }
 _SUMS = set(_calls("add", "add_", "__add__", "__radd__", "__iadd__"))
 _QUOTIENTS = set(_calls("div", "div_", "true_divide", "__truediv__", "__itruediv__"))
+_RULED = _PASSING | set(_PRODUCTS) | _SUMS | _QUOTIENTS

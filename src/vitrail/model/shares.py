@@ -18,21 +18,27 @@ Form = Literal["epsilon", "plus", "split"]
 EPSILON = 1e-9
 """What T-Attr's code adds to every divisor."""
 
+_KEPT = "_vitrail_kept"
+"""On a value that was passed on: the list that keeps it for the backward pass."""
+
 _SMALLEST = 1e-25  # the relevance of anything smaller is dropped rather than divided by it
 
 
 class PassedOn(torch.autograd.Function):
     """A value, in a list, whose relevance goes over to ``base(*inputs)``; ``by`` keeps the division from zero.
 
-    Where it will be asked ``again``, for another target, the base is kept once it is built.
+    The list keeps the value for the backward pass; see `set_apart`. Where it will be asked ``again``, for another
+    target, the base is kept once it is built.
     """
 
     @staticmethod
     def forward(ctx: Any, value: list[Tensor], base: Base, by: float, again: bool, *inputs: Tensor) -> Tensor:
         """The value as it is."""
-        ctx.save_for_backward(value[0], *inputs)
-        ctx.base, ctx.by, ctx.again, ctx.built = base, by, again, None
-        return value[0]
+        out = value[0]
+        value[0] = out.detach()  # not the output itself, which would hold this node and be held by it
+        ctx.save_for_backward(*inputs)
+        ctx.value, ctx.base, ctx.by, ctx.again, ctx.built = value, base, by, again, None
+        return out
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
@@ -49,12 +55,25 @@ class PassedOn(torch.autograd.Function):
 
 def _built(ctx: Any, needed: tuple[bool, ...]) -> tuple[tuple[Tensor, ...], list[Tensor], list[Tensor]]:
     """The bases in a graph of their own, what a gradient is multiplied with for each, and the inputs it goes on to."""
-    value, *inputs = ctx.saved_tensors
-    inputs = [x.detach().requires_grad_(need) for x, need in zip(inputs, needed)]
+    inputs = [x.detach().requires_grad_(need) for x, need in zip(ctx.saved_tensors, needed)]
     bases = ctx.base(*inputs)
-    # The value is this node's own output: a ratio that kept its graph would keep itself alive.
-    ratios = [ratio(value.detach(), base.detach(), ctx.by) for base in bases]
+    ratios = [ratio(ctx.value[0], base.detach(), ctx.by) for base in bases]
     return bases, ratios, [x for x in inputs if x.requires_grad]
+
+
+def passed_on(value: Tensor, base: Base, by: float, again: bool, *inputs: Tensor) -> Tensor:
+    """``value``, with the gradient of `PassedOn`."""
+    kept = [value.detach()]
+    ruled: Tensor = PassedOn.apply(kept, base, by, again, *inputs)
+    setattr(ruled, _KEPT, kept)
+    return ruled
+
+
+def set_apart(x: Tensor) -> None:
+    """Before ``x``, or what it is a view of, is changed in place: the backward pass keeps the value it had."""
+    kept = getattr(x if x._base is None else x._base, _KEPT, None)
+    if kept is not None:
+        kept[0] = kept[0].clone()
 
 
 class Residual(torch.autograd.Function):

@@ -1,6 +1,6 @@
 """What a method needs from a model, and what one forward pass through it leaves behind."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal
@@ -38,6 +38,12 @@ def logits_of(output: Any) -> Tensor:
         output = output.last_hidden_state
     logits: Tensor = first_of(output)
     return logits
+
+
+def pool_among(attention: Sequence[Tensor], images: int, tokens: int) -> Tensor | None:
+    """The last attention over all ``tokens`` of each image, among the calls behind the blocks; windows are none."""
+    found = [a for a in attention if a.ndim == 4 and a.shape[0] == images and a.shape[-1] == tokens]
+    return found[-1] if found else None
 
 
 class Need(StrEnum):

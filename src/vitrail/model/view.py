@@ -1,7 +1,7 @@
 """One view over every classifier: images -> tokens -> blocks -> logits, with nothing in the model changed."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Literal
 
@@ -22,7 +22,7 @@ from vitrail.model.patchwise import Patchwise
 from vitrail.model.rules import TRUE, Rule
 from vitrail.model.still import Still
 from vitrail.model.tap import tapped
-from vitrail.model.trace import Meter, Need, Trace, first_of, logits_of
+from vitrail.model.trace import Meter, Need, Trace, first_of, logits_of, pool_among
 from vitrail.model.wide import Wide, widened
 
 
@@ -51,6 +51,7 @@ class View(Still):
         self.meter = Meter()
         self._layouts: dict[tuple[int, int], Layout] = {}
         self.counts_pictures = False  # whether what comes behind the blocks wants as many as there are pictures
+        self.overwrites = False  # whether it uses tensors again that it has changed in place; found out by relevance
         self.removes: removal.Form | Literal[False] | None = False
         self._fingerprint: tuple[object, str] = (None, "")
         self._parts: tuple[object, tuple[BlockParts, ...] | None] = (None, None)
@@ -206,10 +207,25 @@ class View(Still):
 
     def head(self, tokens: Tensor, layout: Layout) -> Tensor:
         """(B, T, D) tokens that left the last block -> (B, classes). Fewer tokens than the grid has are fine."""
+        return self._headed(tokens, layout, lambda: None)
+
+    def pooled(self, tokens: Tensor, layout: Layout, rule: Rule = TRUE) -> tuple[Tensor, Tensor | None]:
+        """The same answer, and the (B, heads, queries, T) probabilities of the head's attention pool, if it has one."""
+        before: list[int] = []  # attention calls on the way to the blocks
+        with tapped(rule, read=True) as tap:
+            logits = self._headed(tokens, layout, lambda: before.append(len(tap.attention)))
+        return logits, pool_among(tap.attention[before[0] :], len(tokens), layout.tokens)
+
+    def _headed(self, tokens: Tensor, layout: Layout, arrived: Callable[[], object]) -> Tensor:
         # The model's own code runs, on one blank picture; the blocks are passed by, and the tokens slipped in.
         blank = self.blank(layout.size)
         blank = blank.expand(len(tokens), -1, -1, -1) if self.counts_pictures else blank
-        with self.still(), anatomy.bypassed(self._need_blocks(), lambda _: tokens):
+
+        def entering(_: Tensor) -> Tensor:
+            arrived()
+            return tokens
+
+        with self.still(), anatomy.bypassed(self._need_blocks(), entering):
             return logits_of(self.model(blank))
 
     def answer(self, tokens: Tensor, layout: Layout, *, plain: bool = False) -> Tensor:
@@ -285,8 +301,12 @@ class View(Still):
             tokens = early.pop().requires_grad_()
             with tapped(rule, attention) as later:
                 states = early + self.encode(tokens, layout, start=start)
-            with tapped(rule, attention and self.readout.attention) as pool:
-                logits = self.head(states[-1], layout)
+            pool = None
+            if attention and self.readout.attention:
+                logits, pool = self.pooled(states[-1], layout, rule)
+            else:
+                with tapped(rule, read=False):
+                    logits = self.head(states[-1], layout)
             return Trace(
                 images,
                 logits,
@@ -294,7 +314,7 @@ class View(Still):
                 states,
                 seen.attention + later.attention,
                 seen.values + later.values,
-                pool.attention[-1] if pool.attention else None,
+                pool,
             )
 
     def gradient(
@@ -329,7 +349,7 @@ class View(Still):
     def readout_weights(self, trace: Trace, layout: Layout) -> Tensor:
         """(B, T): how much the head reads each token; it stands in for "the row of the class token" everywhere."""
         state = trace.states[-1]
-        if trace.pool is not None and trace.pool.shape[-1] == layout.tokens:
+        if trace.pool is not None:
             return trace.pool.detach().float().mean((1, 2))
         weights = torch.zeros(layout.tokens, device=state.device)
         if self.readout.prefix:

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from vitrail.model.inplace import writes
 from vitrail.model.trace import widest
 
 WIDE = torch.float64
@@ -24,7 +25,9 @@ class Widening(TorchFunctionMode):
             out = func(*args, **kwargs)
             return args[0].to(out.device) if out.is_floating_point() and not _is_wide(out) else out
         if _any_wide(args) or _any_wide(tuple(kwargs.values())):
-            args, kwargs = _widened(args), {key: _widened(value) for key, value in kwargs.items()}
+            kept = args[:1] if writes(func, args) else ()  # a copy of it would be changed, and it would not
+            args = (*kept, *_widened(args[len(kept) :]))
+            kwargs = {key: _widened(value) for key, value in kwargs.items()}
         return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
 
 
