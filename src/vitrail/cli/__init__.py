@@ -1,9 +1,11 @@
 """The command line: one file per verb."""
 
 import ctypes
+import os
 import platform
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -50,8 +52,29 @@ SWITCHES = ("--quiet", "--compiled")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run ``vitrail``. Exit codes: 0 done, 2 bad input, 130 interrupted."""
-    arguments = merged(list(sys.argv[1:] if argv is None else argv))
+    """Run ``vitrail``. Exit codes: 0 done, 2 bad input, 130 interrupted, 141 nobody reads what it prints."""
+    try:
+        try:
+            return _run(list(sys.argv[1:] if argv is None else argv))
+        finally:
+            sys.stdout.flush()  # here, not at the end of the process, where Python would print a traceback
+    except BrokenPipeError:
+        return _unread()
+    except SystemExit as left:
+        if isinstance(left.__context__, BrokenPipeError):  # rich's answer to one
+            return _unread()
+        raise
+
+
+def _unread() -> int:
+    """What reads the output has ended, as ``| head`` does: end too, without a word."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 141
+
+
+def _run(argv: list[str]) -> int:
+    arguments = merged(argv)
     verb = tyro.cli(
         Verb,
         prog="vitrail",
