@@ -75,6 +75,10 @@ def placed(protocol: Protocol, given: Sequence[str] = ()) -> Protocol:
     asked = {_kind(part.data) for part in protocol.parts}
     known: dict[str, str] = {}
     for spec in given:
+        if _open(spec) is not None:
+            raise InputError(
+                f"{option('data', spec)} does not say where the pictures are; write the folder: {spec.strip()}:FOLDER"
+            )
         kind = _kind(spec) if _kind(spec) in asked else ""
         if kind in known:
             raise InputError(
