@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,11 @@ def test_each_target_has_a_line_of_its_own(tmp_path: Path, capsys: Capture, monk
     assert begun[0][-2].startswith("a")
     assert begun[1][-2] == "cat"
     assert begun[1][:3] == ["", "", ""]
+
+
+def test_the_version(capsys: Capture) -> None:
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"vitrail {version('vitrail')}\n"
 
 
 @pytest.mark.parametrize("words", [["metrics", "--json"], ["metrics"], ["explain", "--help"]], ids=" ".join)

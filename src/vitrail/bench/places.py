@@ -97,16 +97,20 @@ def placed(protocol: Protocol, given: Sequence[str] = ()) -> Protocol:
 
 def require(protocol: Protocol) -> None:
     """Say how to get the pictures of a part that does not say where they are."""
-    for part in protocol.parts:
-        if (wanted := _open(part.data)) is not None:
-            kind = _inner(part.data)
-            where = (
-                f"{protocol.name} needs" if len(protocol.parts) == 1 else f"part {part.name} of {protocol.name} needs"
-            )
-            raise InputError(
-                f"{where} {wanted.what}: {wanted.how}, and add {option('data', f'{kind}:FOLDER')} (docs/data.md says "
-                f"more); to try it on drawn scenes, without a download, use {option('model', 'demo')}"
-            )
+    lacking = {_inner(part.data): wanted for part in protocol.parts if (wanted := _open(part.data)) is not None}
+    if not lacking:
+        return
+    idle = [part.name for part in protocol.parts if _open(part.data) is not None]
+    where = protocol.name
+    if len(idle) < len(protocol.parts):
+        where = f"part{'s' if len(idle) > 1 else ''} {' and '.join(idle)} of {protocol.name}"
+    needs = "; and ".join(f"{wanted.what}: {wanted.how}" for wanted in lacking.values())
+    folders = tuple(f"{kind}:FOLDER" for kind in lacking)
+    raise InputError(
+        f"{where} need{'s' if len(idle) == 1 or where == protocol.name else ''} {needs}; then add "
+        f"{option('data', folders if len(folders) > 1 else folders[0])} (docs/data.md says more); to try it on drawn "
+        f"scenes, without a download, use {option('model', 'demo')}"
+    )
 
 
 def _placed(part: Part, known: dict[str, str]) -> Part:

@@ -6,12 +6,14 @@ import platform
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from vitrail.cli.bench import Bench
+from vitrail.cli.checks import check_values
 from vitrail.cli.demo import Demo
 from vitrail.cli.evaluate import Evaluate
 from vitrail.cli.explain import Explain
@@ -40,6 +42,11 @@ Verb = (
     | Annotated[Scenes, tyro.conf.subcommand("scenes")]
     | Annotated[Demo, tyro.conf.subcommand("demo")]
 )
+
+VERBS: dict[str, type] = {
+    verb.__name__.lower(): verb
+    for verb in (Explain, Evaluate, Bench, Recommend, Train, Methods, Metrics, Protocols, Report, Scenes, Demo)
+}
 
 TRIM_ABOVE, MOST_MAPPED = -1, -4
 """Two settings of glibc's mallopt: how much free memory it keeps, and how many blocks it maps one by one."""
@@ -75,10 +82,19 @@ def _unread() -> int:
 
 def _run(argv: list[str]) -> int:
     arguments = merged(argv)
+    try:
+        if arguments and arguments[0] in VERBS and not {"-h", "--help"} & set(arguments):
+            check_values(arguments, VERBS[arguments[0]])
+    except InputError as error:
+        print(f"vitrail: {error}", file=sys.stderr)
+        return 2
+    if arguments == ["--version"]:
+        print(f"vitrail {version('vitrail')}")
+        return 0
     verb = tyro.cli(
         Verb,
         prog="vitrail",
-        description="See what an image classifier looks at.",
+        description="See what an image classifier looks at. vitrail --version says which version this is.",
         args=arguments,
         config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitSubcommandPrefixes),
     )
@@ -132,4 +148,5 @@ def _is_picture(word: str, flag: str, before: list[str]) -> bool:
     """Whether a word behind a list flag is a picture file, or a folder of pictures, and no value of the flag."""
     if flag == "--target" and (not before or word.isdecimal()):
         return False
-    return flag in ("--method", "--metric", "--target") and not word.isidentifier() and Path(word).exists()
+    named = not word or word.isidentifier()  # an empty word is no path, though Path takes it for the folder one is in
+    return flag in ("--method", "--metric", "--target") and not named and Path(word).exists()

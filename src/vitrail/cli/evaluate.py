@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from vitrail.cli.checks import check_methods, check_named
 from vitrail.cli.explain import folder_name
 from vitrail.cli.labels import Labelled, beside, read_labels
 from vitrail.cli.options import Looking, say
@@ -40,15 +41,17 @@ class Evaluate(Looking):
         from vitrail import evaluate
         from vitrail.explanation import check_writable, write_whole
         from vitrail.metric import BoxError
-        from vitrail.model import sources_of
 
+        check_methods(self.method)
+        check_named("--metric", self.metric, "metric", "give one such as deletion, or see: vitrail metrics")
         self._wanted(True, True)  # a typo should be told before a model is loaded
         check_writable(self.out)
-        sources = [Path(source) for source in sources_of(list(self.images))]
+        sources = [Path(source) for source in self.sources()]
         sources, lines = self._lines(sources)
         known = self._known(sources, lines)
         self._check(known)
         view = self.view()
+        check_methods(self.method, view)
         if lines:
             known["labels"] = beside(view, [line.own for line in lines], [line.others for line in lines])
         try:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from vitrail.cli.checks import check_methods, check_named, check_targets
 from vitrail.cli.labels import Labelled, beside, read_labels
 from vitrail.cli.options import Looking, say
 from vitrail.errors import InputError
@@ -38,16 +39,16 @@ class Explain(Looking):
         """Explain, write, and say where."""
         from vitrail import explain
         from vitrail.explanation import check_writable, sheet_of, write_whole
-        from vitrail.method import parse
-        from vitrail.model import resolve, sources_of
+        from vitrail.model import resolve
 
-        for spec in self.method:
-            if spec != "auto":
-                parse(spec)  # a typo should be told before a model is loaded
+        check_methods(self.method)  # a typo should be told before a model is loaded
+        check_named("--target", self.target, "thing to explain", "give predicted, or a class by its name or number")
         check_writable(self.out)
-        sources = sources_of(list(self.images))
+        sources = self.sources()
         targets = targets_of(self.target, self.labels, [Path(source).name for source in sources])
         view = self.view()
+        check_methods(self.method, view)
+        check_targets(view, self.target)
         aims = with_rivals(view, targets)
         for target in aims.values():
             resolve(view, target, len(sources))  # here too
@@ -96,6 +97,8 @@ def targets_of(asked: Sequence[str], labels: Path | None, names: Sequence[str]) 
     """
     found: dict[str, str | list[Labelled]] = {}
     for word in asked:
+        if word in found:
+            raise InputError(f"--target names {word} twice; name it once")
         if word != LABEL:
             found[word] = word
             continue
@@ -145,7 +148,8 @@ def folder_names(explained: Sequence[tuple[str, str]]) -> list[str]:
     for spec, target in explained:
         wanted = re.sub(r"[^\w=.,+-]+", "-", target)[:40].strip("-")
         name = f"{folder_name(spec)}-for-{wanted}" if several else folder_name(spec)
-        taken = sum(re.fullmatch(re.escape(name) + r"(-\d+)?", other) is not None for other in found)
+        # Some file systems take shark and Shark for one name.
+        taken = sum(re.fullmatch(re.escape(name) + r"(-\d+)?", other, re.IGNORECASE) is not None for other in found)
         found.append(f"{name}-{taken + 1}" if taken and several else name)
     return found
 

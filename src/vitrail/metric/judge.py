@@ -254,11 +254,11 @@ def _evaluate(
             "explained": "as it was made" if subjects[i].explanation is not None else whose,
             "precision": view.precision,
         }
-        notes = [f"{n} of {len(sources)} images: {sentence}" for sentence, n in told[i, j].items()]
+        remarks = [f"{n} of {len(sources)} images: {sentence}" for sentence, n in told[i, j].items()]
         row = score(subjects[i].name, metrics[j], torch.cat(parts), protocol, curve)
         if row.skipped:
-            notes.insert(0, f"{row.skipped} of {len(sources)} images do not count: {metrics[j].uncounted}")
-        found.append(replace(row, protocol=protocol | {"notes": notes}) if notes else row)
+            remarks.insert(0, f"{row.skipped} of {len(sources)} images do not count: {metrics[j].uncounted}")
+        found.append(replace(row, protocol=protocol | {"notes": remarks}) if remarks else row)
     return Scores(
         rows=tuple(found),
         images=tuple(called(source, i) for i, source in enumerate(sources)),
