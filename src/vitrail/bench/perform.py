@@ -104,7 +104,7 @@ def _narrowed(part: Part, methods: Sequence[str], metrics: Sequence[str]) -> Par
                     f"the row {name} ({part.later[name]}) needs an explainer; add --explainer with a folder that "
                     "vitrail train wrote, or --explainer auto for the demo model"
                 )
-            spec = _known(name, part.methods, "row", lambda name=name: parse_method(part.methods.get(name, name)).spec)
+            spec = _known(name, part.methods, "row", partial(_spec_of, part, name))
             if spec in specs:
                 kept[specs[spec]] = part.methods[specs[spec]]
             else:
@@ -117,10 +117,15 @@ def _narrowed(part: Part, methods: Sequence[str], metrics: Sequence[str]) -> Par
             if name in columns:
                 wanted.append(columns[name])
             else:
-                found = _known(name, columns, "column", lambda name=name: expand([name]))
+                found = _known(name, columns, "column", partial(expand, [name]))
                 wanted += [Column(metric.spec, ((metric.spec, 1.0),)) for metric in found]
         part = replace(part, columns=tuple(wanted))
     return part
+
+
+def _spec_of(part: Part, name: str) -> str:
+    """The spec of a row, by its name in the paper, or of any method."""
+    return parse_method(part.methods.get(name, name)).spec
 
 
 T = TypeVar("T")

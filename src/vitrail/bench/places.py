@@ -49,8 +49,9 @@ SCENES = "scenes:500,seed=3"
 """What the embedded models are shown instead: scenes that no network of vitrail's has learned from."""
 
 FITTED = (
-    "The embedded model is shown drawn scenes. So pictures need not vanish under a blur, which they never do for it, "
-    "and those of one class are not counted: there are 14 classes."
+    "The embedded model is shown drawn scenes. Two filters are left out: pictures that the model still recognises when "
+    "they are blurred take part, because it recognises every scene then; and each class may have any number of "
+    "pictures, because there are only 14 classes."
 )
 """What the note of a protocol says besides."""
 
