@@ -6,12 +6,12 @@ import platform
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
+from vitrail import __version__
 from vitrail.cli.bench import Bench
 from vitrail.cli.checks import check_values
 from vitrail.cli.demo import Demo
@@ -89,7 +89,7 @@ def _run(argv: list[str]) -> int:
         print(f"vitrail: {error}", file=sys.stderr)
         return 2
     if arguments == ["--version"]:
-        print(f"vitrail {version('vitrail')}")
+        print(f"vitrail {__version__}")
         return 0
     verb = tyro.cli(
         Verb,
