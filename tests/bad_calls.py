@@ -52,6 +52,7 @@ CALLS: dict[str, list[tuple[str, str]]] = {
         ("none.yaml", "there is no file none.yaml"),
         ("broken.yaml", "broken.yaml"),
         ("scenes --part nosuch", "no part 'nosuch'"),
+        ("scenes --methods", "--methods has no value"),
         ("scenes --methods nosuch", "nosuch"),
         ("mda/table5 --model demo --methods Bi-Atn", "did you mean Bi-Attn"),
         ("mda/table5 --model demo --metrics Dell", "did you mean Del "),
@@ -81,6 +82,7 @@ CALLS: dict[str, list[tuple[str, str]]] = {
         ("scenes --part object --methods random --metrics mIoU --limit 2 --out file", "file"),
     ],
     "recommend": [
+        ("--model demo --images", "--images has no value"),
         ("--model demo --images none.png", "none.png"),
         ("--model demo --images empty", "no picture"),
         ("--model demo --images good --methods nosuch", "nosuch"),

@@ -9,6 +9,9 @@ from vitrail.errors import InputError
 if TYPE_CHECKING:
     from vitrail.model import View
 
+NAMED = ("--method", "--metric", "--target")
+"""Flags that are told by `check_named` what to be given."""
+
 NUMBERS: dict[type, str] = {int: "a whole number", float: "a number"}
 
 
@@ -26,6 +29,8 @@ def check_values(words: Sequence[str], verb: type) -> None:
         if flag not in wanted:
             continue
         values = [own] if equals else _values(words[i + 1 :])
+        if not values and get_origin(wanted[flag]) is tuple and flag not in NAMED:
+            raise InputError(f"{flag} has no value; give it one or more, or leave it out")
         _check_numbers(flag, wanted[flag], values)
         if flag == "--target" and get_origin(wanted[flag]) is not tuple and len(values) > 1:
             raise InputError(
