@@ -12,7 +12,7 @@ class InputError(ValueError):
     """Something given to vitrail cannot be used. The command line prints the sentence and exits with code 2."""
 
 
-def option(name: str, value: Any = None) -> str:
+def option(name: str, value: Any = None, *, python: str | None = None) -> str:
     """How the user sets something: ``labels`` and ``precision='bf16'`` in Python, ``--labels`` on the command line.
 
     Every message that names a parameter of `explain`, `evaluate`, `load` and the like names it by this. Parameters in a
@@ -21,12 +21,13 @@ def option(name: str, value: Any = None) -> str:
     Args:
         name: The parameter's name in Python.
         value: What to set it to; several in a tuple or list. By default the parameter alone is named.
+        python: What to say in Python instead, of something that is not set by one parameter there.
 
     Example:
         >>> option("labels"), option("precision", "bf16")
         ('labels', "precision='bf16'")
     """
-    return _spoken[-1](name, value)
+    return python if python is not None and _spoken[-1] is _python else _spoken[-1](name, value)
 
 
 @contextmanager

@@ -80,7 +80,7 @@ def test_a_folder_without_pictures(tmp_path: Path, capsys: Capture) -> None:
 
 
 def test_no_images_at_all(tmp_path: Path, capsys: Capture) -> None:
-    assert "give at least one path" in refused(capsys, tmp_path / "out")
+    assert "give picture files or a folder" in refused(capsys, tmp_path / "out")
 
 
 # ------------------------------------------------------------------------------------------------- words and numbers
@@ -92,6 +92,8 @@ def test_no_images_at_all(tmp_path: Path, capsys: Capture) -> None:
         (["--target", "5000"], "class 5000 does not exist: demo has 14 classes, 0 to 13"),
         (["--target", "-1"], "0 to 13"),
         (["--target", "rabit"], "did you mean 'rabbit'"),
+        (["--method", ""], "--method was given an empty name"),
+        (["--model", ""], "the --model has no name"),
         (["--target", "submarine boat"], "no class called 'submarine boat'"),
         (["--method", "gradcm"], "did you mean gradcam"),
         (["--method", "gradcam", "--method", "rollot"], "did you mean rollout"),

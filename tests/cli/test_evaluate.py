@@ -92,12 +92,20 @@ def test_the_labels_file_has_all_that_a_preset_asks_for(
         (["--metric", "delition"], "did you mean deletion"),
         (["--metric", "pointing_game"], "give --masks FOLDER, or --labels FILE.csv with a column boxes"),
         (["--metric", "deletion_accuracy"], "needs the true classes; give --labels FILE.csv"),
-        (["--metric", "tis"], "the preset tis explains the true class; give --labels FILE.csv, or --target predicted"),
+        (["--metric", "tis"], "the preset tis explains the true class; give --labels, or --target predicted"),
+        (["--metric", "skipplus"], "give --labels; without it nothing of the preset can be measured"),
+        (["--metric", "skipplus", "--target", "predicted"], "no masks or boxes were given; give --labels, or --masks"),
         (["--metric", "skipplus", "rise"], "skipplus explains the true class and rise explains the predicted class"),
         (["--target", "label"], "--target label needs --labels"),
-        (["--labels", "{folder}/nothing.csv"], "cannot be read as CSV"),
+        (["--labels", "{folder}/nothing.csv"], "there is no file"),
+        (["--labels", "{folder}/reversed.csv"], "reversed.csv, line 3 has the box 100 100 50 50, which holds no pixel"),
+        (["--labels", "{folder}/unknown.csv"], "unknown.csv, line 3: demo has no class called 'whela'"),
+        (
+            ["--labels", "{folder}/outside.csv", "--metric", "pointing_game", "--method", "random"],
+            "outside.csv, line 2: the box 200 100 250 150 lies outside of its picture, which is 144 wide and 144 high",
+        ),
         (["--labels", "{folder}/empty.csv"], "columns file and class"),
-        (["--labels", "{folder}/other.csv"], "says nothing of 3.png"),
+        (["--labels", "{folder}/other.csv"], "says nothing of 2 of the 2 pictures, 3.png first"),
         (["--labels", "{folder}/boxes.csv"], "boxes that cannot be read"),
         (["--masks", "{folder}/pictures/none"], "there is no mask"),
         (["--method", "tisss"], "no method called"),
@@ -109,8 +117,20 @@ def test_mistakes_get_a_sentence(
     (folder / "empty.csv").write_text("a,b\n", encoding="utf-8")
     (folder / "other.csv").write_text("file,class\nother.png,1\n", encoding="utf-8")
     (folder / "boxes.csv").write_text("file,class,boxes\n3.png,1,a b c d\n4.png,1,\n", encoding="utf-8")
+    (folder / "reversed.csv").write_text("file,class,boxes\n3.png,1,\n4.png,1,100 100 50 50\n", encoding="utf-8")
+    (folder / "outside.csv").write_text(
+        "file,class,boxes\n3.png,1,200 100 250 150\n4.png,1,1 1 9 9\n", encoding="utf-8"
+    )
+    (folder / "unknown.csv").write_text("file,class\n3.png,1\n4.png,whela\n", encoding="utf-8")
     assert run(folder, *(word.format(folder=folder) for word in more)) == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_table_says_why_a_picture_does_not_count(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(folder, "--method", "random", "--metric", "grid_pointing_game") == 0
+    why = "2 of 2 images do not count: their mosaic takes 3 other pictures"
+    assert why in " ".join(capsys.readouterr().out.split())
+    assert why in (folder / "out" / "scores.md").read_text(encoding="utf-8")
 
 
 def test_the_list_of_metrics(capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,7 +79,7 @@ def test_a_narrow_window_has_the_columns_that_fit(
     assert cli.main([command]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert all(len(line) <= 80 for line in lines[:-1])
-    assert lines[-1].startswith("Not shown, for want of width: ")
+    assert lines[-1].startswith("Not shown, because the window is too narrow: ")
     left_out = lines[-1].split(": ")[1].split(".")[0].split(", ")
     monkeypatch.setenv("COLUMNS", "250")
     assert cli.main([command]) == 0

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import vitrail
-from vitrail import InputError, Scores, scenes
+from vitrail import InputError, Scores, scenes, show
 from vitrail.method import MDA
 from vitrail.metric import METRICS, PRESETS, Case, Preset, describe, expand, metrics, parse
 from vitrail.metric.presets import wanted
+from vitrail.metric.statistics import interval
 from vitrail.model import Target, View
 
 STEP = 144 * 144 // 8
@@ -245,8 +246,23 @@ def test_parquet_comes_back(scores: Scores, tmp_path: Path) -> None:
         Scores.from_parquet(broken)
 
 
-def test_curves_are_drawn(scores: Scores, tmp_path: Path) -> None:
+def test_curves_are_drawn(scores: Scores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: dict[str, Any] = {}
+    mean = show.mean_curves
+
+    def watched(lines: Any, **how: Any) -> Any:
+        drawn.update(how, lines=lines)
+        return mean(lines, **how)
+
+    monkeypatch.setattr(show, "mean_curves", watched)
     picture = scores.draw("deletion", tmp_path / "deletion.png")
+    assert drawn["up"] == "probability"
+    for line in drawn["lines"]:
+        low, high = line.band
+        assert (low >= 0).all()
+        assert (low <= high).all()
+        assert (high <= 1).all()
+        assert (low[3], high[3]) == pytest.approx(interval(line.values[:, 3])), "as the table's, point by point"
     assert picture.size[0] > 400
     assert (tmp_path / "deletion.png").is_file()
     with pytest.raises(InputError, match="no area under a curve"):
@@ -286,7 +302,7 @@ def test_a_preset_says_which_class_is_explained(pictures: list[Any], labels: lis
     for name, target in (("other", None), ("one", "predicted"), ("one", labels)):
         again = vitrail.evaluate("demo", pictures, "ixg", name, labels=wrong, target=target)
         assert again.row("deletion").each.tolist() == plain.row("deletion").each.tolist()
-    with pytest.raises(InputError, match="preset one explains the true class; give labels, or the target 'predicted'"):
+    with pytest.raises(InputError, match="preset one explains the true class; give labels, or target='predicted'"):
         vitrail.evaluate("demo", pictures, "ixg", "one")
     with pytest.raises(InputError, match="one explains the true class and other explains the predicted class"):
         vitrail.evaluate("demo", pictures, "ixg", ["one", "other"], labels=wrong)

@@ -119,7 +119,7 @@ def test_a_name_that_is_a_number_is_a_name_first(named):
         ),
         (torch.tensor([[1, 2, 3]]), r"must hold class numbers, .* a torch\.int64 \(1, 3\) tensor was given"),
         ("golden retreiver", r"Tiny has no class called 'golden retreiver'; did you mean 'golden retriever'"),
-        ("xqzw", r"Tiny has no class called 'xqzw'; give a class number"),
+        ("xqzw", r"Tiny has no class called 'xqzw'; give another of its 1000 names, or a number from 0 to 999"),
         ("--3", r"Tiny has no class called '--3'"),
         ("²", r"Tiny has no class called '²'"),
         ("", r"Tiny has no class called ''"),
@@ -131,7 +131,7 @@ def test_targets_that_cannot_be_meant(view, target, sentence):
 
 
 def test_a_model_without_names_wants_numbers():
-    with pytest.raises(InputError, match="has no class called 'cat'; give a class number"):
+    with pytest.raises(InputError, match="has no class called 'cat'; it has no names: give a number from 0 to 4"):
         resolve(load(Tiny(5), size=(16, 16)), "cat", 1)
 
 

@@ -61,7 +61,7 @@ def protocol(name: str | Path, *, explainer: str | None = None) -> Protocol:
 
     Args:
         name: One of `protocols`, or the path of a YAML file. See docs/protocols.md for what stands in it.
-        explainer: The explainer of all rows of AHA, which are not run without one.
+        explainer: The explainer of all rows of AHA; without one they are left out.
 
     Example:
         >>> protocol("mda/table5").parts[0].methods["MDA"]

@@ -1,9 +1,11 @@
 """Run a protocol into a folder: its parts one after the other, each a run of its own."""
 
+import difflib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 from vitrail.bench.load import from_dict, to_dict
 from vitrail.bench.places import placed, require
@@ -102,7 +104,7 @@ def _narrowed(part: Part, methods: Sequence[str], metrics: Sequence[str]) -> Par
                     f"the row {name} ({part.later[name]}) needs an explainer; add --explainer with a folder that "
                     "vitrail train wrote, or --explainer auto for the demo model"
                 )
-            spec = parse_method(part.methods.get(name, name)).spec
+            spec = _known(name, part.methods, "row", partial(_spec_of, part, name))
             if spec in specs:
                 kept[specs[spec]] = part.methods[specs[spec]]
             else:
@@ -115,9 +117,30 @@ def _narrowed(part: Part, methods: Sequence[str], metrics: Sequence[str]) -> Par
             if name in columns:
                 wanted.append(columns[name])
             else:
-                wanted += [Column(metric.spec, ((metric.spec, 1.0),)) for metric in expand([name])]
+                found = _known(name, columns, "column", partial(expand, [name]))
+                wanted += [Column(metric.spec, ((metric.spec, 1.0),)) for metric in found]
         part = replace(part, columns=tuple(wanted))
     return part
+
+
+def _spec_of(part: Part, name: str) -> str:
+    """The spec of a row, by its name in the paper, or of any method."""
+    return parse_method(part.methods.get(name, name)).spec
+
+
+T = TypeVar("T")
+
+
+def _known(name: str, names: Iterable[str], what: str, read: Callable[[], T]) -> T:
+    """What a name stands for; where it cannot be read, and is like one of the protocol's, that is named."""
+    try:
+        return read()
+    except InputError as error:
+        plain = {own.casefold(): own for own in names}
+        near = [plain[one] for one in difflib.get_close_matches(name.casefold(), plain, n=2, cutoff=0.5)]
+        if not near or "(" in name:
+            raise
+        raise InputError(f"the protocol has no {what} called {name!r}; did you mean {' or '.join(near)}?") from error
 
 
 def joined(known: Protocol, wanted: Protocol) -> Protocol:

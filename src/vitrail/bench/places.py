@@ -49,8 +49,9 @@ SCENES = "scenes:500,seed=3"
 """What the embedded models are shown instead: scenes that no network of vitrail's has learned from."""
 
 FITTED = (
-    "The embedded model is shown drawn scenes. So pictures need not vanish under a blur, which they never do for it, "
-    "and those of one class are not counted: there are 14 classes."
+    "The embedded model is shown drawn scenes. Two filters are left out: pictures that the model still recognises when "
+    "they are blurred take part, because it recognises every scene then; and each class may have any number of "
+    "pictures, because there are only 14 classes."
 )
 """What the note of a protocol says besides."""
 
@@ -75,6 +76,10 @@ def placed(protocol: Protocol, given: Sequence[str] = ()) -> Protocol:
     asked = {_kind(part.data) for part in protocol.parts}
     known: dict[str, str] = {}
     for spec in given:
+        if _open(spec) is not None:
+            raise InputError(
+                f"{option('data', spec)} does not say where the pictures are; write the folder: {spec.strip()}:FOLDER"
+            )
         kind = _kind(spec) if _kind(spec) in asked else ""
         if kind in known:
             raise InputError(
@@ -93,16 +98,20 @@ def placed(protocol: Protocol, given: Sequence[str] = ()) -> Protocol:
 
 def require(protocol: Protocol) -> None:
     """Say how to get the pictures of a part that does not say where they are."""
-    for part in protocol.parts:
-        if (wanted := _open(part.data)) is not None:
-            kind = _inner(part.data)
-            where = (
-                f"{protocol.name} needs" if len(protocol.parts) == 1 else f"part {part.name} of {protocol.name} needs"
-            )
-            raise InputError(
-                f"{where} {wanted.what}: {wanted.how}, and add {option('data', f'{kind}:FOLDER')} (docs/data.md says "
-                f"more); to try it on drawn scenes, without a download, use {option('model', 'demo')}"
-            )
+    lacking = {_inner(part.data): wanted for part in protocol.parts if (wanted := _open(part.data)) is not None}
+    if not lacking:
+        return
+    idle = [part.name for part in protocol.parts if _open(part.data) is not None]
+    where = protocol.name
+    if len(idle) < len(protocol.parts):
+        where = f"part{'s' if len(idle) > 1 else ''} {' and '.join(idle)} of {protocol.name}"
+    needs = "; and ".join(f"{wanted.what}: {wanted.how}" for wanted in lacking.values())
+    folders = tuple(f"{kind}:FOLDER" for kind in lacking)
+    raise InputError(
+        f"{where} need{'s' if len(idle) == 1 or where == protocol.name else ''} {needs}; then add "
+        f"{option('data', folders if len(folders) > 1 else folders[0])} (docs/data.md says more); to try it on drawn "
+        f"scenes, without a download, use {option('model', 'demo')}"
+    )
 
 
 def _placed(part: Part, known: dict[str, str]) -> Part:

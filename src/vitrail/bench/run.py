@@ -23,6 +23,13 @@ from vitrail.method import parse as parse_method
 from vitrail.metric import Metric, Pool, Score, Scores, expand, parse, score
 from vitrail.model import Precision, View, load
 
+CLASSES = (
+    "write them into a table, csv:FILE with the columns file and class, or put the pictures into a folder for each "
+    "class, folder:FOLDER (docs/data.md says more)"
+)
+REGIONS = "write them into a table, csv:FILE with the columns file and boxes or mask (docs/data.md says more)"
+"""How to say what a user's own pictures lack."""
+
 OTHERS = 64
 """Pictures, evenly spread over the dataset, that can be set beside others in grids."""
 
@@ -114,14 +121,16 @@ class Bench:
         labels = all(item.accepted for item in self.every)
         for metric in map(parse, self.plan.metrics):
             if "masks" in metric.needs and not regions:
-                raise InputError(f"{metric.spec} needs masks or boxes, but {self.plan.data} has none")
+                raise InputError(f"{metric.spec} needs masks or boxes, but {self.plan.data} has none; {REGIONS}")
             if getattr(metric, "target", None) == "label" and not labels:
-                raise InputError(f"{metric.spec} needs the true classes, but {self.plan.data} does not have them all")
+                raise InputError(
+                    f"{metric.spec} needs the true classes, but {self.plan.data} does not have them all; {CLASSES}"
+                )
         known = any(item.accepted for item in self.every)
         if self.plan.explains == "label" and not known:
-            raise InputError(f"the true classes were to be explained, but {self.plan.data} has none")
+            raise InputError(f"the true classes were to be explained, but {self.plan.data} has none; {CLASSES}")
         if (self.plan.filter.correct or self.plan.filter.recognised) and not known:
-            raise InputError(f"the filter asks for the true classes, but {self.plan.data} has none")
+            raise InputError(f"the filter asks for the true classes, but {self.plan.data} has none; {CLASSES}")
         if self.plan.filter.area and not regions:
             raise InputError(f"the filter asks how large the objects are, but {self.plan.data} has no masks or boxes")
 

@@ -1,15 +1,19 @@
 """The command line: one file per verb."""
 
 import ctypes
+import os
 import platform
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
+from vitrail import __version__
 from vitrail.cli.bench import Bench
+from vitrail.cli.checks import check_values
 from vitrail.cli.demo import Demo
 from vitrail.cli.evaluate import Evaluate
 from vitrail.cli.explain import Explain
@@ -39,6 +43,11 @@ Verb = (
     | Annotated[Demo, tyro.conf.subcommand("demo")]
 )
 
+VERBS: dict[str, type] = {
+    verb.__name__.lower(): verb
+    for verb in (Explain, Evaluate, Bench, Recommend, Train, Methods, Metrics, Protocols, Report, Scenes, Demo)
+}
+
 TRIM_ABOVE, MOST_MAPPED = -1, -4
 """Two settings of glibc's mallopt: how much free memory it keeps, and how many blocks it maps one by one."""
 
@@ -50,12 +59,42 @@ SWITCHES = ("--quiet", "--compiled")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run ``vitrail``. Exit codes: 0 done, 2 bad input, 130 interrupted."""
-    arguments = merged(list(sys.argv[1:] if argv is None else argv))
+    """Run ``vitrail``. Exit codes: 0 done, 2 bad input, 130 interrupted, 141 nobody reads what it prints."""
+    try:
+        try:
+            return _run(list(sys.argv[1:] if argv is None else argv))
+        finally:
+            sys.stdout.flush()  # here, not at the end of the process, where Python would print a traceback
+    except BrokenPipeError:
+        return _unread()
+    except SystemExit as left:
+        if isinstance(left.__context__, BrokenPipeError):  # rich's answer to one
+            return _unread()
+        raise
+
+
+def _unread() -> int:
+    """What reads the output has ended, as ``| head`` does: end too, without a word."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 141
+
+
+def _run(argv: list[str]) -> int:
+    arguments = merged(argv)
+    try:
+        if arguments and arguments[0] in VERBS and not {"-h", "--help"} & set(arguments):
+            check_values(arguments, VERBS[arguments[0]])
+    except InputError as error:
+        print(f"vitrail: {error}", file=sys.stderr)
+        return 2
+    if arguments == ["--version"]:
+        print(f"vitrail {__version__}")
+        return 0
     verb = tyro.cli(
         Verb,
         prog="vitrail",
-        description="See what an image classifier looks at.",
+        description="See what an image classifier looks at. vitrail --version says which version this is.",
         args=arguments,
         config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitSubcommandPrefixes),
     )
@@ -109,4 +148,5 @@ def _is_picture(word: str, flag: str, before: list[str]) -> bool:
     """Whether a word behind a list flag is a picture file, or a folder of pictures, and no value of the flag."""
     if flag == "--target" and (not before or word.isdecimal()):
         return False
-    return flag in ("--method", "--metric", "--target") and not word.isidentifier() and Path(word).exists()
+    named = not word or word.isidentifier()  # an empty word is no path, though Path takes it for the folder one is in
+    return flag in ("--method", "--metric", "--target") and not named and Path(word).exists()

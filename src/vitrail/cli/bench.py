@@ -40,7 +40,8 @@ class Bench:
     metrics: tuple[str, ...] = ()
     """Only these columns: the paper's names, or any metrics or presets."""
     explainer: str | None = None
-    """The explainer of AHA's rows, a folder that vitrail train wrote, or auto (demo's own); not run without."""
+    """The explainer of AHA's rows, a folder that vitrail train wrote, or auto (demo's own); without one these rows
+    are left out."""
     limit: int | None = None
     """So many pictures, evenly spread."""
     chunk: int | None = None

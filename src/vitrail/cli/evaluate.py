@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from vitrail.cli.checks import check_methods, check_named
 from vitrail.cli.explain import folder_name
-from vitrail.cli.labels import Class, beside, boxes_of, class_of, read_labels
+from vitrail.cli.labels import Labelled, beside, read_labels
 from vitrail.cli.options import Looking, say
 from vitrail.errors import InputError
 
@@ -39,18 +40,24 @@ class Evaluate(Looking):
         """Evaluate, write, and print the table."""
         from vitrail import evaluate
         from vitrail.explanation import check_writable, write_whole
-        from vitrail.model import sources_of
+        from vitrail.metric import BoxError
 
+        check_methods(self.method)
+        check_named("--metric", self.metric, "metric", "give one such as deletion, or see: vitrail metrics")
         self._wanted(True, True)  # a typo should be told before a model is loaded
         check_writable(self.out)
-        sources = [Path(source) for source in sources_of(list(self.images))]
+        sources = [Path(source) for source in self.sources()]
         sources, lines = self._lines(sources)
         known = self._known(sources, lines)
         self._check(known)
         view = self.view()
+        check_methods(self.method, view)
         if lines:
-            known["labels"] = beside(view, known["labels"], [line.others for line in lines])
-        found = evaluate(view, sources, self.method, self.metric, target=self.target, **known, **self.how())
+            known["labels"] = beside(view, [line.own for line in lines], [line.others for line in lines])
+        try:
+            found = evaluate(view, sources, self.method, self.metric, target=self.target, **known, **self.how())
+        except BoxError as error:
+            raise InputError(f"{lines[error.image].own.where}: {error.said}") from error
         found.to_parquet(self.out / "scores.parquet")
         text = f"# {found.model}, {len(found.images)} pictures\n\n{found.table()}\n"
         write_whole(self.out / "scores.md", lambda file: file.write(text.encode()))
@@ -67,16 +74,14 @@ class Evaluate(Looking):
 
     def _check(self, known: dict[str, Any]) -> None:
         """Say which option is missing before a model is loaded."""
-        from vitrail.metric import lacks
+        from vitrail.metric import lacks, refuse_unlabelled
 
         masks, labels = "masks" in known or "boxes" in known, "labels" in known
         asked = self._wanted(masks, labels)
         if self.target == "label" and not labels:
             raise InputError("--target label needs --labels FILE.csv")
         if self.target is None and asked.explains == "label" and not labels:
-            raise InputError(
-                f"the preset {asked.presets[0]} explains the true class; give --labels FILE.csv, or --target predicted"
-            )
+            refuse_unlabelled(asked.presets, masks=masks)
         for metric in asked.metrics:
             lacking = lacks(metric, masks=masks, labels=labels)
             if "masks" in lacking:
@@ -101,8 +106,8 @@ class Evaluate(Looking):
         """What is known of the pictures: classes, boxes, masks."""
         known: dict[str, Any] = {}
         if self.labels is not None:
-            known["labels"] = [class_of(line.row) for line in lines]
-            boxes = [boxes_of(line.row, self.labels) for line in lines]
+            known["labels"] = [line.own.given for line in lines]
+            boxes = [line.own.boxes() for line in lines]
             if self.masks is None and None not in boxes:
                 known["boxes"] = boxes
         if self.masks is not None:
@@ -117,18 +122,18 @@ class Evaluate(Looking):
 class Line(NamedTuple):
     """One of a picture's lines in the labels file."""
 
-    all: list[dict[str, str]]
+    all: list[Labelled]
     number: int
 
     @property
-    def row(self) -> dict[str, str]:
+    def own(self) -> Labelled:
         """The line itself."""
         return self.all[self.number]
 
     @property
-    def others(self) -> list[Class]:
-        """The classes of the picture's other lines."""
-        return [class_of(row) for i, row in enumerate(self.all) if i != self.number]
+    def others(self) -> list[Labelled]:
+        """The picture's other lines."""
+        return [line for i, line in enumerate(self.all) if i != self.number]
 
 
 def _report(found: "Scores") -> None:
@@ -143,5 +148,5 @@ def _report(found: "Scores") -> None:
             counted = f"{row.counted} ({row.skipped} skipped)" if row.skipped else str(row.counted)
             table.add_row(f"{metric} {arrow}", method, f"{row.value:.4f}", f"{row.low:.4f} to {row.high:.4f}", counted)
     Console().print(table)
-    for line in found.remarks():
+    for line in [*found.cautions(), *found.remarks()]:
         Console().print(line, markup=False, highlight=False)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from vitrail.cli.labels import Class, beside, class_of, read_labels
+from vitrail.cli.checks import check_methods, check_named, check_targets
+from vitrail.cli.labels import Labelled, beside, read_labels
 from vitrail.cli.options import Looking, say
 from vitrail.errors import InputError
 
@@ -38,16 +39,16 @@ class Explain(Looking):
         """Explain, write, and say where."""
         from vitrail import explain
         from vitrail.explanation import check_writable, sheet_of, write_whole
-        from vitrail.method import parse
-        from vitrail.model import resolve, sources_of
+        from vitrail.model import resolve
 
-        for spec in self.method:
-            if spec != "auto":
-                parse(spec)  # a typo should be told before a model is loaded
+        check_methods(self.method)  # a typo should be told before a model is loaded
+        check_named("--target", self.target, "thing to explain", "give predicted, or a class by its name or number")
         check_writable(self.out)
-        sources = sources_of(list(self.images))
+        sources = self.sources()
         targets = targets_of(self.target, self.labels, [Path(source).name for source in sources])
         view = self.view()
+        check_methods(self.method, view)
+        check_targets(view, self.target)
         aims = with_rivals(view, targets)
         for target in aims.values():
             resolve(view, target, len(sources))  # here too
@@ -86,16 +87,18 @@ def column_name(target: str, explanation: "Explanation") -> str:
     return target if target.startswith((PREDICTED, LABEL)) else explanation.explained(0)
 
 
-def targets_of(asked: Sequence[str], labels: Path | None, names: Sequence[str]) -> dict[str, str | list[Class]]:
-    """What is explained: a name for each column, and its target (one for all pictures, or one each).
+def targets_of(asked: Sequence[str], labels: Path | None, names: Sequence[str]) -> dict[str, str | list[Labelled]]:
+    """What is explained: a name for each column, and its target (one for all pictures, or a line of labels each).
 
     Args:
         asked: The words given.
         labels: The labels file.
         names: The pictures' file names.
     """
-    found: dict[str, str | list[Class]] = {}
+    found: dict[str, str | list[Labelled]] = {}
     for word in asked:
+        if word in found:
+            raise InputError(f"--target names {word} twice; name it once")
         if word != LABEL:
             found[word] = word
             continue
@@ -109,20 +112,20 @@ def targets_of(asked: Sequence[str], labels: Path | None, names: Sequence[str]) 
                     "picture is a column of its own, so give every picture as many"
                 )
         for column in range(len(lines[0])):
-            found[LABEL if column == 0 else f"{LABEL} {column + 1}"] = [class_of(own[column]) for own in lines]
+            found[LABEL if column == 0 else f"{LABEL} {column + 1}"] = [own[column] for own in lines]
     if labels is not None and LABEL not in asked:
         raise InputError("--labels is read for --target label; add that, or leave --labels out")
     return found
 
 
-def with_rivals(view: "View", targets: Mapping[str, str | list[Class]]) -> dict[str, "TargetLike"]:
+def with_rivals(view: "View", targets: Mapping[str, str | list[Labelled]]) -> dict[str, "TargetLike"]:
     """The targets, where a picture's line in the labels file knows the classes of its other lines."""
     lines = {name: own for name, own in targets.items() if isinstance(own, list)}
-    found: dict[str, TargetLike] = dict(targets)
+    found: dict[str, TargetLike] = {name: own for name, own in targets.items() if isinstance(own, str)}
     for name, own in lines.items():
         rest = [other for key, other in lines.items() if key != name]
         found[name] = beside(view, own, list(zip(*rest)) if rest else [[] for _ in own])
-    return found
+    return {name: found[name] for name in targets}
 
 
 SHEET_ROWS = 20
@@ -145,7 +148,8 @@ def folder_names(explained: Sequence[tuple[str, str]]) -> list[str]:
     for spec, target in explained:
         wanted = re.sub(r"[^\w=.,+-]+", "-", target)[:40].strip("-")
         name = f"{folder_name(spec)}-for-{wanted}" if several else folder_name(spec)
-        taken = sum(re.fullmatch(re.escape(name) + r"(-\d+)?", other) is not None for other in found)
+        # Some file systems take shark and Shark for one name.
+        taken = sum(re.fullmatch(re.escape(name) + r"(-\d+)?", other, re.IGNORECASE) is not None for other in found)
         found.append(f"{name}-{taken + 1}" if taken and several else name)
     return found
 
@@ -171,8 +175,9 @@ def remarks(found: Mapping[str, Sequence["Explanation"]]) -> list[str]:
 
 
 def _report(explanations: Sequence["Explanation"]) -> None:
-    """A line a picture: what the model predicts, and what is explained, by one method for every target."""
+    """What the model predicts of each picture, and what is explained, by one method: a line for every target."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from vitrail.show import percent
@@ -181,12 +186,9 @@ def _report(explanations: Sequence["Explanation"]) -> None:
     table = Table("image", "predicted", "probability", "explained", "probability", title=first.model)
     for i, name in enumerate(first.images[:SHEET_ROWS]):
         best: list[tuple[str, float | None]] = [*first.predictions(i, 1), ("one answer", None)]
-        chances = [one.probability(i) for one in explanations]
-        table.add_row(
-            name,
-            best[0][0],
-            "-" if best[0][1] is None else percent(best[0][1]),
-            "\n".join(one.explained(i) for one in explanations),
-            "\n".join("-" if chance is None else percent(chance) for chance in chances),
-        )
+        picture = (escape(name), escape(best[0][0]), "-" if best[0][1] is None else percent(best[0][1]))
+        for one in explanations:
+            chance = one.probability(i)
+            table.add_row(*picture, escape(one.explained(i)), "-" if chance is None else percent(chance))
+            picture = ("", "", "")
     Console().print(table)

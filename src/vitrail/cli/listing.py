@@ -37,7 +37,8 @@ def show(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         table.add_row(*row[:shown])
     console.print(table)
     if shown < len(headings):
-        print(f"Not shown, for want of width: {', '.join(headings[shown:])}. Give one name to see all, or --json.")
+        left_out = ", ".join(headings[shown:])
+        print(f"Not shown, because the window is too narrow: {left_out}. Give one name to see all, or --json.")
 
 
 def _fitting(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> int:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from vitrail.errors import InputError
+
 if TYPE_CHECKING:
     from vitrail.model import View
 
@@ -47,6 +49,14 @@ class Looking:
     """Compile the model first, where vitrail has no kernels for it: pays for many thousand passes."""
     device: Device = None
     quiet: Quiet = False
+
+    def sources(self) -> list[Any]:
+        """The pictures, of which there must be some."""
+        from vitrail.model import sources_of
+
+        if not self.images:
+            raise InputError("no picture was given; give picture files or a folder")
+        return sources_of(list(self.images))
 
     def view(self) -> "View":
         """The model."""

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+LABELS = "labels.csv"
+
+HEAD = ["file", "class", "boxes", "mask"]
+"""Its columns."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Scenes:
     """Draw scenes that the demo model knows, as picture files, with their classes, boxes and masks.
@@ -22,7 +29,7 @@ class Scenes:
     """
 
     out: Path = Path("scenes")
-    """Where to write the folders pictures and masks, and the table labels.csv."""
+    """Where to write the folders pictures and masks, and the table labels.csv; scenes drawn there before go."""
     count: int = 8
     """How many scenes."""
     objects: Literal[1, 2] = 1
@@ -43,9 +50,10 @@ class Scenes:
             if getattr(self, name) < least:
                 raise InputError(f"{option(name)} must be {least} or more, but {getattr(self, name)} was given")
         check_writable(self.out)
+        before = _written(self.out / LABELS)
         items = dataset(f"scenes:{self.count},seed={self.seed},objects={self.objects}").items
         digits = max(3, len(str(len(items) - 1)))
-        rows = [["file", "class", "boxes", "mask"]]
+        rows = [HEAD]
         for i, item in enumerate(items):
             picture, mask = item.picture(), item.mask()
             assert isinstance(picture, Image.Image)
@@ -54,10 +62,23 @@ class Scenes:
             for path, drawn in zip(files, (picture, Image.fromarray(np.where(mask == 1, 255, 0).astype(np.uint8)))):
                 write_whole(self.out / path, partial(drawn.save, format="PNG"))
             rows.append([files[0], str(item.label), " ".join(map(str, _box(mask))), files[1]])
+        for name in before - {cell for row in rows for cell in row}:
+            (self.out / name).unlink(missing_ok=True)
         text = io.StringIO()
         csv.writer(text).writerows(rows)
-        write_whole(self.out / "labels.csv", lambda file: file.write(text.getvalue().encode()))
-        say(f"pictures: {self.out / 'pictures'}; classes, boxes and masks: {self.out / 'labels.csv'}", self.quiet)
+        write_whole(self.out / LABELS, lambda file: file.write(text.getvalue().encode()))
+        say(f"pictures: {self.out / 'pictures'}; classes, boxes and masks: {self.out / LABELS}", self.quiet)
+
+
+def _written(labels: Path) -> set[str]:
+    """The pictures and masks that an earlier ``vitrail scenes`` wrote, as its own table has them."""
+    try:
+        with labels.open(newline="", encoding="utf-8") as file:
+            head, *rows = list(csv.reader(file)) or [[]]
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return set()
+    named = {cell for row in rows for cell in row if re.fullmatch(r"(pictures|masks)/\d{3,}\.png", cell)}
+    return named if head == HEAD else set()
 
 
 def _box(mask: "NDArray[Any]") -> tuple[int, int, int, int]:

@@ -13,7 +13,18 @@ OTHERWISE = {
 }
 """Flags that are not called as the parameter is: of which verb, and which parameter -> the flag."""
 
-ELSEWHERE = {("evaluate", "boxes"): "boxes in a column of --labels"}
+_LINES = "give --labels FILE.csv with a line for each class of a picture, and --target label"
+_KNOWN = (
+    "measure with vitrail bench on --data that knows them, such as a table with several rows a picture (docs/data.md)"
+)
+
+ELSEWHERE = {
+    ("evaluate", "boxes"): "boxes in a column of --labels",
+    ("explain", "rivals"): _LINES,
+    ("evaluate", "rivals"): _LINES,
+    ("bench", "rivals"): _KNOWN,
+    ("recommend", "rivals"): _KNOWN,
+}
 """What is given inside another flag: of which verb, and which parameter -> what to say."""
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vitrail.errors import InputError
+from vitrail.errors import InputError, option
 from vitrail.method.base import Batch, Method, register
 from vitrail.method.plus import SkipPlus
 from vitrail.model import Target, View, class_index, full, widest
@@ -118,8 +118,12 @@ def competitors(
     elif classes == "present":
         if present is None:
             raise InputError(
-                "var(classes=present) must be told which other classes the pictures show; give a target with rivals "
-                "(vitrail.model.Target), or measure with vitrail bench on a dataset that knows them"
+                "var(classes=present) must be told which other classes the pictures show; "
+                + option(
+                    "rivals",
+                    python="give a target with rivals (vitrail.model.Target), or measure with vitrail bench on a "
+                    "dataset that knows them",
+                )
             )
         wanted = [[c for c in row if c >= 0] for row in present.tolist()]
     else:

@@ -27,14 +27,15 @@ from vitrail.metric.localisation import (
     region_overlap,
     relevance_rank,
 )
-from vitrail.metric.presets import PRESETS, Preset, Wanted, expand, lacks, wanted
+from vitrail.metric.presets import PRESETS, Preset, Wanted, expand, lacks, refuse_unlabelled, wanted
 from vitrail.metric.scores import Score, Scores
 from vitrail.metric.statistics import Difference, Numbers, friedman, interval, paired_bootstrap
-from vitrail.metric.truth import masks_of
+from vitrail.metric.truth import BoxError, masks_of
 
 __all__ = [
     "METRICS",
     "PRESETS",
+    "BoxError",
     "Case",
     "Curve",
     "CurveMetric",
@@ -67,6 +68,7 @@ __all__ = [
     "parse",
     "pointing_game",
     "randomisation",
+    "refuse_unlabelled",
     "region_attribution",
     "region_overlap",
     "regions",

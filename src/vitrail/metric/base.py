@@ -42,6 +42,11 @@ class Metric(Configured, ABC):
         """What `evaluate` measures too, because the number says little without it."""
         return ()
 
+    @property
+    def uncounted(self) -> str:
+        """Why images have no number, for those that `measure` gives none."""
+        return "it could not be measured on them"
+
     def of_each(self, measured: Tensor) -> Tensor:
         """(N,) the number of each image, from what `measure` gave."""
         return measured

@@ -34,6 +34,7 @@ class Curve:
         rising: Whether the picture appears (insertion) or goes (deletion).
         pictures: A point's number -> (B, 3, H, W) what the model saw there, where that can still be told.
         changed: First and last point of those that the rule ``mean`` counts: all but the one where nothing is changed.
+        answer: What the answers are, in words.
     """
 
     fractions: Tensor
@@ -42,6 +43,7 @@ class Curve:
     rising: bool
     pictures: Callable[[int], Tensor] | None = None
     changed: tuple[int | None, int | None] = (1, None)
+    answer: str = "probability"
 
     def __len__(self) -> int:
         return len(self.responses)
@@ -63,7 +65,8 @@ class Curve:
         shares = ((self.responses - nothing) / (whole - nothing)).clamp(0, 1)
         shares = (shares.cummax(1) if self.rising else shares.cummin(1)).values
         line = self.fractions if self.rising else 1 - self.fractions
-        return replace(self, responses=torch.where(whole > nothing, shares, line))
+        answer = f"{self.answer}, normalised and never turning back"
+        return replace(self, responses=torch.where(whole > nothing, shares, line), answer=answer)
 
     def penalty(self) -> Tensor:
         """(B, K): how far the monotone responses lie from the density, MAS's alignment penalty."""
@@ -78,12 +81,13 @@ class Curve:
         """
         responses, penalty = self.monotone().responses, self.penalty()
         scores = responses - penalty if self.rising else responses + penalty
+        answer = f"{self.answer}, normalised and aligned with the map"
         if compat == "paper":
-            return replace(self, responses=scores)
+            return replace(self, responses=scores, answer=answer)
         scores = scores.clamp(0, 1)
         low, high = scores.amin(1, keepdim=True), scores.amax(1, keepdim=True)
         line = self.fractions if self.rising else 1 - self.fractions
-        return replace(self, responses=torch.where(high > low, (scores - low) / (high - low), line))
+        return replace(self, responses=torch.where(high > low, (scores - low) / (high - low), line), answer=answer)
 
     def draw(
         self,
@@ -172,7 +176,9 @@ def curve_along(case: Case, path: Path, target: Whose, score: Score) -> Curve:
     case.classes(target)
     walk = case.walk(path)
     answers = walk.answers.probability if score == "probability" else walk.answers.logit
-    return Curve(walk.fractions, answers[target], walk.density, path.rising, walk.pictures)
+    own = case.classes(target).function is not None or case.view.num_classes == 1  # a user's function, or a likeness
+    answer = "answer" if own else score
+    return Curve(walk.fractions, answers[target], walk.density, path.rising, walk.pictures, answer=answer)
 
 
 @register("insertion", "faithfulness", "Petsiuk et al. 2018", higher_is_better=True)
@@ -308,7 +314,8 @@ class _Accuracy(CurveMetric):
     def _along(self, case: Case, lowest_first: bool) -> Curve:
         path = Path(False, self.baseline, None, self.shares, self.sign, lowest_first, self.enlarge)
         walk = case.walk(path)
-        return Curve(walk.fractions, hits(case, walk.answers, self.target), walk.density, False, walk.pictures)
+        found = hits(case, walk.answers, self.target)
+        return Curve(walk.fractions, found, walk.density, False, walk.pictures, answer="accuracy")
 
 
 def hits(case: Case, answers: Answers, target: Whose) -> Tensor:

@@ -104,6 +104,14 @@ class GridPointingGame(Metric):
                 f"cells={self.cells}, confidence={self.confidence} were given"
             )
 
+    @property
+    def uncounted(self) -> str:
+        unsure = f", or the model is less than {self.confidence:g} sure of their class" if self.confidence else ""
+        return (
+            f"their mosaic takes {self.cells**2 - 1} other pictures, each predicted as another class, and there are "
+            f"too few{unsure}"
+        )
+
     def measure(self, case: Case) -> Tensor:
         size = self._size(case)
         seats = {i: seat for i, seat in enumerate(self.seats(case)) if seat is not None}

@@ -45,6 +45,12 @@ class _Information(Metric):
     target: Whose = "predicted"
     enlarge: Enlarge = "auto"
 
+    @property
+    def uncounted(self) -> str:
+        return (
+            "their whole picture is answered too low, or their blurred one is answered as high or takes as many bytes"
+        )
+
     def measure(self, case: Case) -> Tensor:
         """(B, points): the curves."""
         key = (self.least, self.thresholds, self.share, self.seed, self.sign, self.target, self.enlarge)

@@ -136,6 +136,10 @@ class IROF(Metric):
         key = ("slic", self.segments, self.compactness, self.iterations)
         return case.once(key, lambda: slic(seen(case), self.segments, self.compactness, self.iterations))
 
+    @property
+    def uncounted(self) -> str:
+        return "the class has no probability on the whole picture"
+
     def measure(self, case: Case) -> Tensor:
         case.classes(self.target)
         labels = self.cut(case)

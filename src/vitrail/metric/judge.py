@@ -17,10 +17,10 @@ from vitrail.method import Method, parse
 from vitrail.metric.base import Metric
 from vitrail.metric.case import Case, Pool
 from vitrail.metric.curve import Curve, CurveMetric, joined
-from vitrail.metric.presets import Wanted, lacks, wanted
+from vitrail.metric.presets import Wanted, lacks, refuse_unlabelled, wanted
 from vitrail.metric.scores import Score, Scores
 from vitrail.metric.statistics import bootstrap, interval
-from vitrail.metric.truth import check_truth, is_input, masks_of
+from vitrail.metric.truth import check_boxes, check_truth, is_input, masks_of
 from vitrail.model import Precision, Target, TargetLike, View, load, pictures, resolve, sources_of
 from vitrail.notes import summed
 
@@ -80,9 +80,7 @@ def evaluate(
     sources = sources_of(images)
     if target is None and asked.explains == "label":
         if labels is None:
-            raise InputError(
-                f"the preset {asked.presets[0]} explains the true class; give labels, or the target 'predicted'"
-            )
+            refuse_unlabelled(asked.presets, masks=regions)
         target = "label"
     whose = "predicted" if target is None or _is(target, "predicted") else "given"
     if _is(target, "label") and labels is not None:
@@ -228,6 +226,7 @@ def _evaluate(
         for first in range(0, len(sources), size):
             rows = slice(first, min(first + size, len(sources)))
             opened = [source if is_input(source) else pictures.read(source) for source in sources[rows]]
+            check_boxes(regions[1], opened, rows)
             images = view.preprocess.batch(opened)
             known = {
                 "masks": masks_of(view.preprocess, opened, rows, *regions),
@@ -255,9 +254,11 @@ def _evaluate(
             "explained": "as it was made" if subjects[i].explanation is not None else whose,
             "precision": view.precision,
         }
-        if told[i, j]:
-            protocol["notes"] = [f"{n} of {len(sources)} images: {sentence}" for sentence, n in told[i, j].items()]
-        found.append(score(subjects[i].name, metrics[j], torch.cat(parts), protocol, curve))
+        remarks = [f"{n} of {len(sources)} images: {sentence}" for sentence, n in told[i, j].items()]
+        row = score(subjects[i].name, metrics[j], torch.cat(parts), protocol, curve)
+        if row.skipped:
+            remarks.insert(0, f"{row.skipped} of {len(sources)} images do not count: {metrics[j].uncounted}")
+        found.append(replace(row, protocol=protocol | {"notes": remarks}) if remarks else row)
     return Scores(
         rows=tuple(found),
         images=tuple(called(source, i) for i, source in enumerate(sources)),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vitrail.errors import InputError
+from vitrail.errors import InputError, option
 from vitrail.metric.base import Metric, Needs, parse
 from vitrail.metric.case import Whose
 
@@ -205,8 +205,25 @@ def wanted(
             kept.append(metric)
     told_below = "label" in kinds and not labels and not settled  # that the true classes are to be explained
     if not kept and not told_below:
-        raise InputError(f"nothing of {', '.join(named)} can be measured: {dropped[0].partition(': ')[2]}")
+        remedies = {"masks": f"{option('masks')} or {option('boxes')}", "labels": option("labels")}
+        needs = dict.fromkeys(lacks(metric, masks=masks, labels=labels)[0] for metric in expand(metrics))
+        raise InputError(
+            f"nothing of {', '.join(named)} can be measured: {' and '.join(LACKING[need] for need in needs)}; "
+            f"give {', or '.join(remedies[need] for need in needs)}"
+        )
     return Wanted(tuple(kept), next(iter(kinds), None), tuple(named), tuple(dropped))
+
+
+def refuse_unlabelled(presets: Sequence[str], *, masks: bool) -> None:
+    """Say what to give where presets explain the true class, and it is not known.
+
+    Args:
+        presets: Their names.
+        masks: Whether it is known where the objects are.
+    """
+    able = any(not lacks(metric, masks=masks, labels=False) for metric in expand(presets))
+    without = f", or {option('target', 'predicted')}" if able else "; without it nothing of the preset can be measured"
+    raise InputError(f"the preset {presets[0]} explains the true class; give {option('labels')}{without}")
 
 
 _WORDS: dict[Whose, str] = {"label": "true", "predicted": "predicted", "explained": "explained"}

@@ -330,6 +330,10 @@ class _Cascade(Metric):
                     found.append(_explained_if_possible(case, view, method))
         return found
 
+    @property
+    def uncounted(self) -> str:
+        return "their map is not finite once the model has lost weights"
+
     def _compared(self, case: Case, intact: Tensor, changed: list[Tensor]) -> Tensor:
         """(B, P): NaN where one of the two maps is not finite."""
         same_grid = all(maps.shape == intact.shape for maps in changed) and self.similarity not in ("ssim", "hog")

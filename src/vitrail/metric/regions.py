@@ -39,6 +39,12 @@ class _Localisation(Metric):
     def _found(self, case: Case, objects: Tensor) -> Tensor:
         """(B,) the number of each image."""
 
+    @property
+    def uncounted(self) -> str:
+        below = getattr(self, "below", None)
+        large = f", or one that covers {below:g} of it or more" if below is not None else ""
+        return f"they show no object in the part that the model sees{large}"
+
     def measure(self, case: Case) -> Tensor:
         objects, _ = object_and_rest(case)
         return skip(self._found(case, objects), ~objects.flatten(1).any(1))

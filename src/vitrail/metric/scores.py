@@ -14,7 +14,7 @@ from vitrail.method import METHODS, parse
 from vitrail.metric.base import METRICS
 from vitrail.metric.base import parse as parse_metric
 from vitrail.metric.curve import Curve
-from vitrail.metric.statistics import Difference, Numbers, Ranking, friedman, paired_bootstrap, win_rates
+from vitrail.metric.statistics import Difference, Numbers, Ranking, band, friedman, paired_bootstrap, win_rates
 from vitrail.notes import evidence, ranked
 
 
@@ -172,8 +172,13 @@ class Scores:
             lines += [f"{said} ({_pictures(count)})" for said, count in self.told.get(method, {}).items()]
         return [*lines, *self.notes]
 
+    def cautions(self) -> list[str]:
+        """What a reader must know of the metrics' numbers, in lines."""
+        said = [f"{row.metric}: {note}" for row in self.rows for note in row.protocol.get("notes", ())]
+        return list(dict.fromkeys(said))
+
     def draw(self, metric: str, path: str | Path | None = None) -> Any:
-        """The mean curves of all methods by a metric, with 95 % bands (AHA figure 6), as a PIL picture.
+        """The mean curves of all methods by a metric, with 95 % bootstrap bands (AHA figure 6), as a PIL picture.
 
         Args:
             metric: A metric that is the area under a curve.
@@ -181,16 +186,19 @@ class Scores:
         """
         from vitrail import show
 
-        lines = []
+        lines: list[show.Line] = []
+        first: Curve | None = None
         for method in self.methods:
             row = self.row(metric, method)
             if row.curve is None:
                 raise InputError(f"{row.metric} is no area under a curve, so there is nothing to draw")
-            lines.append(show.Line(method, row.curve.fractions.numpy(), row.curve.responses.numpy(), row.value))
-        rising = bool(lines) and self.row(metric, self.methods[0]).curve.rising  # type: ignore[union-attr]
-        picture = show.mean_curves(
-            lines, title=metric, across=f"share of the picture {'shown' if rising else 'removed'}"
-        )
+            values = row.curve.responses.numpy()
+            sure = band(values) if len(values) > 1 else None
+            lines.append(show.Line(method, row.curve.fractions.numpy(), values, row.value, sure))
+            first = first or row.curve
+        way = "shown" if first is not None and first.rising else "removed"
+        up = "" if first is None else first.answer
+        picture = show.mean_curves(lines, title=metric, across=f"share of the picture {way}", up=up)
         if path is not None:
             write_whole(Path(path), lambda file: picture.save(file, "PNG"))
         return picture

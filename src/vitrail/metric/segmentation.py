@@ -91,6 +91,10 @@ class Segmentation(Metric):
         if self.score != "f1":
             self.refuse_unread(f"score={self.score}", "has no F1", ["f1"], "use score=f1")
 
+    @property
+    def uncounted(self) -> str:
+        return "they show no object in the part that the model sees"
+
     def measure(self, case: Case) -> Tensor:
         objects, rest = object_and_rest(case)
         empty = ~objects.flatten(1).any(1)

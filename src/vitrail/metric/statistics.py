@@ -54,6 +54,28 @@ def _means(values: Numbers, draws: int, seed: int) -> Numbers:
     return np.concatenate(means) if means else np.array([])
 
 
+def band(values: Numbers, draws: int = DRAWS, level: float = 0.95, seed: int = 0) -> tuple[Numbers, Numbers]:
+    """(N, K) -> (K,), (K,): the bootstrap interval of each column's mean, of whole rows drawn again: see `interval`.
+
+    Rows with NaN do not count.
+
+    Example:
+        >>> low, high = band(np.array([[0.0, 1.0], [1.0, 1.0]]))
+        >>> low.tolist(), high.tolist()
+        ([0.0, 1.0], [1.0, 1.0])
+    """
+    values = values[np.isfinite(values).all(1)]
+    count = len(values)
+    if not count:
+        return np.full(values.shape[1], np.nan), np.full(values.shape[1], np.nan)
+    generator = np.random.default_rng(seed)
+    means = np.empty((draws, values.shape[1]))
+    for draw in range(draws):
+        means[draw] = np.bincount(generator.integers(0, count, count), minlength=count) @ values / count
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return low, high
+
+
 def _ends(found: Numbers, level: float) -> tuple[float, float]:
     found = found[np.isfinite(found)]
     if not len(found):

@@ -6,6 +6,7 @@ deletion can be used again.
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -33,6 +34,8 @@ class _Tokens(CurveMetric):
         target: The class that counts.
     """
 
+    answer: ClassVar[str] = "probability"
+    """What is drawn, in words."""
     shares: tuple[float, ...] = TENTHS
     baseline: Baseline | None = None
     step: int | None = None
@@ -69,15 +72,19 @@ class _Tokens(CurveMetric):
             first, last = parts if rising else reversed(parts)
             changed = (None, -1) if rising else changed
             fractions, values, density = (torch.cat(pair, -1) for pair in zip(first, last))
-        return Curve(fractions, values, density, rising, walk.pictures, changed)
+        return Curve(fractions, values, density, rising, walk.pictures, changed, self.answer)
 
 
 class _Accuracy(_Tokens):
+    answer = "accuracy"
+
     def _values(self, case: Case, answers: Answers) -> Tensor:
         return hits(case, answers, self.target)
 
 
 class _Drop(_Tokens):
+    answer = "probability lost"
+
     def _values(self, case: Case, answers: Answers) -> Tensor:
         return case.clean.probability[self.target] - answers.probability[self.target]
 
@@ -126,6 +133,8 @@ class DeletionAOPC(_Drop):
 @dataclass(frozen=True)
 class LogOdds(_Tokens):
     """How much of the log-probability goes when the highest patches are taken away."""
+
+    answer = "log-probability lost"
 
     def _values(self, case: Case, answers: Answers) -> Tensor:
         whole, left = (x.probability[self.target].clamp_min(1e-12).log() for x in (case.clean, answers))

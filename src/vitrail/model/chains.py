@@ -1,4 +1,4 @@
-"""Find the chain of transformer blocks in a watched run: sister modules of one shape, one after another."""
+"""Find the chain of transformer blocks in a watched run: modules of the same shape, one after another."""
 
 from collections.abc import Iterator, Sequence
 

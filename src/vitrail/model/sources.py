@@ -53,6 +53,8 @@ def load(
     """
     if isinstance(model, View):
         return model
+    if size is not None and min(size) < 1:
+        raise InputError(f"{option('size')} must be 1 pixel or more high and wide, but {size[0]} x {size[1]} was given")
     weights = None if checkpoint is None else read_checkpoint(checkpoint)
     if isinstance(model, str):
         with torch.inference_mode(False):  # weights made in inference mode could never be held still
@@ -72,18 +74,37 @@ def load(
         load_weights(module, weights, str(checkpoint))
     if device is not None:
         module = module.to(usable(device))
+    own = preprocess.size
     preprocess = replace(
         preprocess,
-        size=size or preprocess.size,
         mean=tuple(mean or preprocess.mean),
         std=tuple(std or preprocess.std),
     )
     if isinstance(model, str):
         module.eval()
-    view = View(module, name=name, preprocess=preprocess, classes=classes or None)
+    view = _viewed(module, name, replace(preprocess, size=size or own), own, classes or None)
     if not classes and names is not None and len(names) == view.num_classes:
         view.classes = tuple(names)
     return view
+
+
+def _viewed(
+    module: nn.Module, name: str, preprocess: Preprocess, own: tuple[int, int], classes: Sequence[str] | None
+) -> View:
+    """The view; where a size was asked for that the model does not take, a sentence with the one that it does."""
+    try:
+        return View(module, name=name, preprocess=preprocess, classes=classes)
+    except InputError as error:
+        if preprocess.size == own or error.__cause__ is None:
+            raise
+        try:
+            View(module, name=name, preprocess=replace(preprocess, size=own))
+        except InputError:
+            raise error from error.__cause__
+        raise InputError(
+            f"{option('size', preprocess.size)} does not suit {name} ({_one_line(error.__cause__)}); it takes "
+            f"{own[0]} x {own[1]} pixels, its own size"
+        ) from error.__cause__
 
 
 _Found = tuple[nn.Module, str, Preprocess, Sequence[str] | None]
@@ -102,6 +123,15 @@ def _by_name(
         return _demo(name)
     if ".py:" in name:
         return _own_file(name)
+    if name.endswith(".py"):
+        raise InputError(
+            f"{name} names no function; a model of your own is given as FILE.py:FUNCTION, such as {name}:model"
+        )
+    if not (rest if slash else name).strip():
+        raise InputError(
+            f"the {option('model')} has no name ({name!r} was given); give demo, timm/NAME, torchvision/NAME, "
+            "hf/REPOSITORY, open_clip/ARCHITECTURE or FILE.py:FUNCTION"
+        )
     if slash and family == "torchvision":
         return _torchvision(rest, fetch)
     if slash and family == "hf":
@@ -267,9 +297,8 @@ def _own_file(name: str) -> _Found:
     except Exception as error:  # whatever the user's code raises
         raise InputError(f"{path} cannot be imported: it raised {_said(error)}") from error
     if not callable(build):
-        raise InputError(
-            f"{path} has no function called {function!r}; a model of your own is given as FILE.py:FUNCTION"
-        )
+        named = f"has no function called {function!r}" if function else "is given without a function"
+        raise InputError(f"{path} {named}; a model of your own is given as FILE.py:FUNCTION")
     try:
         found = build()
     except Exception as error:
@@ -302,7 +331,11 @@ def _imported(file: Path) -> Any:
 
 
 def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {(str(error).strip() or 'without a word').splitlines()[0][:160]}"
+    return f"{type(error).__name__}: {_one_line(error)}"
+
+
+def _one_line(error: BaseException) -> str:
+    return (str(error).strip() or "without a word").splitlines()[0][:160]
 
 
 def _facts(module: nn.Module) -> tuple[Preprocess, Sequence[str] | None]:

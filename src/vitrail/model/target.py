@@ -9,13 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vitrail.errors import InputError
+from vitrail.errors import InputError, option
 from vitrail.model.anatomy import watch
 from vitrail.model.inspection import taking
 from vitrail.model.sources import ZeroShot
 from vitrail.model.trace import logits_of
 from vitrail.model.view import View
 
+FEW = 20
+"""So many classes at most are all named in a message."""
 HALF = (torch.bfloat16, torch.float16)
 ROUNDINGS = 8
 """Logits of the same picture, computed beside others, lie up to so many roundings apart. In half precision one is all
@@ -173,8 +175,15 @@ def class_index(view: View, entry: int | str) -> int:
         if found is not None:
             return found
         near = difflib.get_close_matches(entry, view.classes or (), n=3, cutoff=0.5)
-        hint = f"; did you mean {' or '.join(repr(name) for name in near)}?" if near else "; give a class number"
-        raise InputError(f"{view.name} has no class called {entry!r}{hint}")
+        if near:
+            hint = f"did you mean {' or '.join(repr(name) for name in near)}?"
+        elif view.classes and len(view.classes) <= FEW:
+            hint = f"its classes are {', '.join(view.classes)}"
+        elif view.classes:
+            hint = f"give another of its {view.num_classes} names, or a number from 0 to {view.num_classes - 1}"
+        else:
+            hint = f"it has no names: give a number from 0 to {view.num_classes - 1}, or names with {option('classes')}"
+        raise InputError(f"{view.name} has no class called {entry!r}; {hint}")
     if not 0 <= entry < view.num_classes:
         raise InputError(
             f"class {entry} does not exist: {view.name} has {view.num_classes} classes, 0 to {view.num_classes - 1}"

@@ -28,16 +28,18 @@ class Line:
         fractions: (K,) along the bottom.
         values: (N, K) one curve an image.
         score: The number behind the name.
+        band: (K,) and (K,), the ends of the mean's interval.
     """
 
     name: str
     fractions: Numbers
     values: Numbers
     score: float | None = None
+    band: tuple[Numbers, Numbers] | None = None
 
 
 def mean_curves(lines: Sequence[Line], *, title: str = "", across: str = "", up: str = "response") -> Image.Image:
-    """The mean curve of each method with the 95 % interval of the mean as a band.
+    """The mean curve of each method, with the interval of the mean as a band where it is given.
 
     Args:
         lines: One a method.
@@ -53,13 +55,11 @@ def mean_curves(lines: Sequence[Line], *, title: str = "", across: str = "", up:
         raise InputError("there is no curve to draw; give at least one")
     figure, axes = _figure(7.2, 4.6)
     for i, line in enumerate(lines):
-        mean, count = np.nanmean(line.values, 0), np.isfinite(line.values).sum(0)
         colour, dash = COLOURS[i % len(COLOURS)], DASHES[i // len(COLOURS) % len(DASHES)]
         name = line.name if line.score is None else f"{line.name}  {line.score:.3f}"
-        axes.plot(line.fractions, mean, dash, color=colour, linewidth=1.8, label=name)
-        if len(line.values) > 1:
-            spread = 1.96 * np.nanstd(line.values, 0, ddof=1) / np.sqrt(np.maximum(count, 1))
-            axes.fill_between(line.fractions, mean - spread, mean + spread, color=colour, alpha=0.15, linewidth=0)
+        axes.plot(line.fractions, np.nanmean(line.values, 0), dash, color=colour, linewidth=1.8, label=name)
+        if line.band is not None:
+            axes.fill_between(line.fractions, *line.band, color=colour, alpha=0.15, linewidth=0)
     dress(axes, title, across, up)
     axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.01, 0.5))
     return _picture(figure)

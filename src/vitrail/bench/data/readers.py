@@ -155,6 +155,10 @@ def boxes_of(text: str, where: str) -> tuple[Box, ...] | None:
                 f"{where}: a box must be four numbers, x0 y0 x1 y1, and several must be separated by ';', but {part!r} "
                 "was given"
             ) from None
+        if x0 > x1 or y0 > y1:
+            raise InputError(
+                f"{where}: the box {part!r} is turned round; write x0 y0 x1 y1, the upper left corner first"
+            )
         found.append((x0, y0, x1, y1))
     return tuple(found) or None
 
