@@ -172,8 +172,12 @@ HUGGING_FACE: dict[str, dict[str, Any]] = {
     "segformer": {"hidden_sizes": [16, 24, 32, 48], "num_attention_heads": [1, 2, 2, 4]},
     "shieldgemma2": {
         "text_config": {
-            **{"hidden_size": 32, "num_hidden_layers": 1, "intermediate_size": 64, "num_attention_heads": 2},
-            **{"num_key_value_heads": 1, "head_dim": 16},
+            "hidden_size": 32,
+            "num_hidden_layers": 1,
+            "intermediate_size": 64,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 1,
+            "head_dim": 16,
         },
         "vision_config": {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 96},
     },
