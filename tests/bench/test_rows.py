@@ -148,7 +148,7 @@ def test_each_preset_measures_as_its_paper(name: str) -> None:
         ("mda/table1", "ViT-CX", "vit_cx", "normalise is False, not True"),
         ("mda/seed", "GC seed", "mda(seed=gradcam)", "seed is 'gradcam', not genatt"),
         ("var/table1", "GBP", "gbp", "reduce is 'abs', not 'sum'"),
-        ("skipplus/figure4", "GradCAM", "gradcam", "relu is True, not False"),
+        ("skipplus/figure4", "GradCAM", "gradcam(relu=False)", "is 'gradcam', not skipplus"),
         ("aha/table1", "Trans-Att.", "t_attn(start=0)", "last_twice is False, not True"),
     ],
 )

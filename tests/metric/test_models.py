@@ -13,12 +13,12 @@ MODELS = ["non_square", "siglip", "dinov2_reg4", "average_pooled", "hf_vit", "sw
 def specs(name: str) -> list[str]:
     height, width = ZOO[name].size
     step = height * width // 3
-    hidden = "" if ZOO[name].prefix is not None else ", baseline=zero_norm"
+    tokens = ZOO[name].prefix is not None
     return [
         f"insertion(step={step})",
         f"mas_deletion(step={step})",
-        f"deletion_aopc(shares=(0.3, 0.6){hidden}, step={step})",
-        f"comprehensiveness(shares=(0.2,){hidden})",
+        "deletion_aopc(shares=(0.3, 0.6))" if tokens else f"deletion_aopc(baseline=zero_norm, step={step})",
+        "comprehensiveness(shares=(0.2,))" if tokens else "comprehensiveness(shares=(0.2,), baseline=zero_norm)",
         "average_drop",
         "road(shares=(0.3,))",
         "irof(segments=6)",

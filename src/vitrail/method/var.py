@@ -29,10 +29,10 @@ class VAR(Method):
 
     Attributes:
         base: The method whose class maps are compared.
-        classes: Who competes: ``top5+worst`` (the five most probable classes and the least probable one; any number),
-            ``best_worst``, ``present`` (the classes that the picture shows, the target's `rivals`), or class numbers
-            and names such as ``(3, wolf, 'arctic fox')``. The target always takes part; where it is alone there is
-            nothing to compare, and the base map stays.
+        classes: Who competes: ``top5+worst`` (the five most probable classes, or another number of them, and the least
+            probable one; fewer where the model has fewer), ``best_worst``, ``present`` (the classes that the picture
+            shows, the target's `rivals`), or class numbers and names such as ``(3, wolf, 'arctic fox')``. The target
+            always takes part; where it is alone there is nothing to compare, and the base map stays.
         temperatures: The softmax temperatures that are averaged over.
         normalise: ``none`` as in the paper; ``joint_absmax`` divides all class maps of an image by their common largest
             absolute value, ``per_class_absmax`` each by its own.
@@ -129,9 +129,7 @@ def competitors(
     else:
         words = _WORDS.fullmatch(classes)
         assert words is not None
-        if int(words["top"] or 1) > count:
-            raise InputError(f"var(classes={classes}) asks for more classes than the model has, {count}; give fewer")
-        best = logits.topk(int(words["top"] or 1), 1).indices
+        best = logits.topk(min(int(words["top"] or 1), count), 1).indices
         worst = logits.argmin(1, keepdim=True) if words["worst"] or classes == "best_worst" else best[:, :0]
         wanted = torch.cat([best, worst], 1).tolist()
     rows = [list(dict.fromkeys([int(first), *others])) for first, others in zip(target, wanted)]
