@@ -13,8 +13,9 @@ from vitrail.model import View, load
 SMALL = {"embed_dim": 48, "num_heads": 3, "depth": 3}
 SIZES = ((128, 160), (128, 128))
 """Tried in this order before a model's own size: cheap, and not square, so that rows are not taken for columns."""
-EVEN = {"hf/mobilevit": ((128, 192),), "hf/mobilevitv2": ((128, 192),)}
-"""These resize maps of odd sides on the way to their patches of 2 x 2, and what lies in a cell moves half a cell."""
+LARGER = {"hf/mobilevit": ((128, 192),), "hf/mobilevitv2": ((128, 192),), "timm/inception_v4": ((256, 320),)}
+"""Where `SIZES` are too small to tell places. MobileViTs resize maps of odd sides on the way to their patches of 2 x 2,
+and what lies in a cell moves half a cell. Inception's first convolutions have no padding: its outer cells lie inside."""
 JITTER = 0.02
 """Added to every weight, so that gates, biases and heads that begin at zero take part."""
 
@@ -209,7 +210,7 @@ class Family:
     def view(self) -> View:
         """The view of the model with random weights, at the first size that it takes."""
         refusal: Exception | None = None
-        for size in (*EVEN.get(self.id, SIZES), None):
+        for size in (*LARGER.get(self.id, SIZES), None):
             try:
                 torch.manual_seed(0)
                 with warnings.catch_warnings():
