@@ -15,7 +15,7 @@ SIZES = ((128, 160), (128, 128))
 """Tried in this order before a model's own size: cheap, and not square, so that rows are not taken for columns."""
 LARGER = {"hf/mobilevit": ((128, 192),), "hf/mobilevitv2": ((128, 192),), "timm/inception_v4": ((256, 320),)}
 """Where `SIZES` are too small to tell places. MobileViTs resize maps of odd sides on the way to their patches of 2 x 2,
-and what lies in a cell moves half a cell. Inception's first convolutions have no padding: its outer cells lie inside."""
+and what lies in a cell moves half a cell. Inception begins without padding: its outer cells lie further inside."""
 JITTER = 0.02
 """Added to every weight, so that gates, biases and heads that begin at zero take part."""
 
