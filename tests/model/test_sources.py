@@ -382,6 +382,14 @@ def folder(tmp_path):
     return tmp_path / "model"
 
 
+def test_hugging_face_models_without_names(folder):
+    from transformers import ViTForImageClassification
+
+    model = ViTForImageClassification.from_pretrained(folder)
+    model.config.id2label = None
+    assert load(model.eval()).classes is None
+
+
 def test_hugging_face_folder(folder):
     from transformers import ViTImageProcessor
 

@@ -355,7 +355,7 @@ def _facts(module: nn.Module) -> tuple[Preprocess, Sequence[str] | None]:
         side = getattr(config, "image_size", None) or getattr(module, "image_size", None) or 224
         size = (side, side) if isinstance(side, int) else tuple(side)
         imagenet = "dino" in config.model_type or config.model_type in ("swin", "resnet", "convnext")
-        names = [str(config.id2label[i]) for i in range(config.num_labels)]
+        names = config.id2label and [str(config.id2label[i]) for i in range(config.num_labels)]  # some name none
         if imagenet:
             return Preprocess(size), names
         return Preprocess(size, HALF, HALF, 1.0, "bilinear", squash=True), names
