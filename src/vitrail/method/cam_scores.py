@@ -81,8 +81,6 @@ class ScoreCAM(Method):
         relu: Keep the positive part only.
     """
 
-    half = True
-
     channels: int | None = None
     relu: bool = True
 
