@@ -26,7 +26,7 @@ from torch import Tensor
 
 import vitrail
 from vitrail import InputError
-from vitrail.bench import dataset
+from vitrail.data import dataset
 from vitrail.method import Batch, Explainer, parse
 from vitrail.model import View
 

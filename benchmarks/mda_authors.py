@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 import vitrail
-from vitrail.method import mda_authors
+from vitrail.method.mda import authors as mda_authors
 
 MDA = "MDA-Metric-Driven-Attributions-for-ViT"
 TIS = "Transformer_Input_Sampling"

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 
 import vitrail
 from vitrail.explanation import Explanation
-from vitrail.method import MDA, mda_authors
+from vitrail.method import MDA
+from vitrail.method.mda import authors as mda_authors
 from vitrail.model import Precision, View
 
 

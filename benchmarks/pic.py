@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 import vitrail
-from vitrail.metric import bokeh, pic
+from vitrail.metric.faithfulness import bokeh, pic
 from vitrail.model import View
 
 LEAST = 0.5

@@ -22,9 +22,10 @@ import torch
 
 import vitrail
 from vitrail import scenes
-from vitrail.bench import Plan, dataset, run
-from vitrail.bench.run import Bench
+from vitrail.bench import Plan, run
+from vitrail.bench.runner import Bench
 from vitrail.bench.store import Store
+from vitrail.data import dataset
 
 CHUNK = 16
 

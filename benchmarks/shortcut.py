@@ -28,7 +28,7 @@ from torch import Tensor
 
 import vitrail
 from vitrail import scenes, show
-from vitrail.bench import dataset
+from vitrail.data import dataset
 from vitrail.method import parse
 from vitrail.metric.statistics import interval
 from vitrail.model import View, pictures

@@ -7,7 +7,7 @@ import numpy as np
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests"))
-from goldens import FOLDER, IMAGES, agreement, deit_tiny, inputs  # noqa: E402
+from helpers.goldens import FOLDER, IMAGES, agreement, deit_tiny, inputs  # noqa: E402
 from vitrail import explain  # noqa: E402
 
 HEAD = f"""# Agreement with the authors' code
@@ -31,7 +31,7 @@ MDA = """
 ## MDA
 
 `mda(compat=authors)` beside its authors' code at its own settings, with cvxopt's default tolerances; only pixels are
-sorted stably. The stored maps lie in `tests/golden/injected/mda.npz`, and `tests/method/test_mda_authors.py` holds the
+sorted stably. The stored maps lie in `tests/golden/injected/mda.npz`, and `tests/method/mda/test_authors.py` holds the
 agreement. *Order* tells on how many images all patches come in the same order; the largest errors are of the sparse
 and of the dense map.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests"))
-from metric_goldens import Golden, names  # noqa: E402
+from helpers.metric_goldens import Golden, names  # noqa: E402
 
 HEAD = """# Agreement of the metrics with the authors' code
 

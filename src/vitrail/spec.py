@@ -6,12 +6,14 @@ They are read with `ast`, never evaluated.
 import ast
 import dataclasses
 import difflib
+import importlib
 import keyword
+import pkgutil
 import re
 import sys
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -68,6 +70,29 @@ class Configured:
             if field.name in names and getattr(self, field.name) != field.default:
                 either = f", or {instead}" if instead else ""
                 raise InputError(f"{self.id}({rule}) {why}, so {field.name} says nothing there; leave it out{either}")
+
+
+def family_of(cls: type) -> str:
+    """The family of a method or metric: the folder that its file lies in; of a plug-in, the package that brings it."""
+    parts = cls.__module__.split(".")
+    return parts[2] if parts[0] == "vitrail" and len(parts) > 3 else parts[0]
+
+
+def import_families(package: str, paths: Iterable[str]) -> None:
+    """Import the files of all families, each of which enters what it holds in the registry.
+
+    A folder is a family, with a file for each idea. Where there is a file ``method.py``, the others are its parts.
+
+    Args:
+        package: Such as ``vitrail.method``.
+        paths: Its ``__path__``.
+    """
+    for family in pkgutil.iter_modules(paths, f"{package}."):
+        if not family.ispkg:
+            continue
+        files = [file.name for file in pkgutil.iter_modules(importlib.import_module(family.name).__path__)]
+        for file in ["method"] if "method" in files else files:
+            importlib.import_module(f"{family.name}.{file}")
 
 
 C = TypeVar("C", bound=Configured)

@@ -18,13 +18,14 @@ import torch
 from fsspec.implementations.local import LocalFileSystem
 from PIL import Image
 
-from bench.tables import same
+from helpers.tables import same
 from vitrail import InputError, Scores, scenes
-from vitrail.bench import Filter, Plan, Store, dataset, run
+from vitrail.bench import Filter, Plan, Store, run
 from vitrail.bench.engines import Local, Ray
 from vitrail.bench.engines import ray as engine
-from vitrail.bench.run import Bench, errors
-from vitrail.bench.work import Unit
+from vitrail.bench.runner import Bench, errors
+from vitrail.bench.unit import Unit
+from vitrail.data import dataset
 
 PLAN = Plan(
     "demo",

@@ -8,8 +8,9 @@ import torch
 from PIL import Image
 
 from vitrail import InputError, load, scenes
-from vitrail.bench import Bench, Filter, Plan, Store, dataset, errors, run
-from vitrail.bench.opened import Chunk
+from vitrail.bench import Bench, Filter, Plan, Store, errors, run
+from vitrail.bench.chunk import Chunk
+from vitrail.data import dataset
 from vitrail.model import Target
 from vitrail.perturb import AdaptiveBlur
 

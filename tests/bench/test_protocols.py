@@ -11,11 +11,12 @@ import pytest
 from torch import Tensor
 
 from vitrail import InputError, cli
-from vitrail.bench import Filter, dataset, run
-from vitrail.bench.load import FILTER, from_dict, protocol, protocols, to_dict, with_explainer
-from vitrail.bench.perform import narrowed
+from vitrail.bench import Filter, run
 from vitrail.bench.protocol import Column, Part, Protocol
+from vitrail.bench.protocol_files import FILTER, from_dict, protocols, read_protocol, to_dict, with_explainer
+from vitrail.bench.tables import narrowed
 from vitrail.cli.train import Train
+from vitrail.data import dataset
 from vitrail.method import METHODS, Batch, Method, parse, register
 from vitrail.model import View
 from vitrail.scenes.train import TEST_SEED, TRAIN_SEED
@@ -45,13 +46,13 @@ published:
 
 @cache
 def read(name: str) -> Protocol:
-    return protocol(name)
+    return read_protocol(name)
 
 
 def own(tmp_path: Path, text: str = WHOLE) -> Protocol:
     file = tmp_path / "mine.yaml"
     file.write_text(text, encoding="utf-8")
-    return protocol(file)
+    return read_protocol(file)
 
 
 # ---------------------------------------------------------------------------------------------------------- as shipped
@@ -177,7 +178,7 @@ def test_it_joins_as_soon_as_it_is_there(tmp_path: Path, monkeypatch: pytest.Mon
     for name in METHODS:
         monkeypatch.setitem(METHODS, name, METHODS[name])  # so that what is registered here is forgotten again
 
-    @register("nova", family="baseline", paper="none", cost="none", needs=())
+    @register("nova", paper="none", cost="none", needs=())
     @dataclass(frozen=True)
     class Nova(Method):
         """Nothing."""
@@ -312,7 +313,7 @@ def test_what_is_wrong_is_said_in_a_sentence(tmp_path: Path, old: str, new: str,
 )
 def test_names_that_are_not_there(name: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
-        protocol(name)
+        read_protocol(name)
 
 
 def test_what_no_run_wrote_is_refused() -> None:
@@ -353,13 +354,13 @@ def test_the_command_lists_them(capsys: pytest.CaptureFixture[str], monkeypatch:
 
 
 def test_rows_of_aha_join_with_an_explainer() -> None:
-    without, given = protocol("aha/table1"), protocol("aha/table1", explainer="some/folder")
+    without, given = read_protocol("aha/table1"), read_protocol("aha/table1", explainer="some/folder")
     assert "AHA" in without.parts[0].later
     assert given.parts[0].methods["AHA T = 3"] == parse("aha(explainer='some/folder', refine=3, contrast=1)").spec
     assert not given.parts[0].later
-    shipped, own = (protocol("aha/scenes", explainer=e).parts[0].methods["AHA"] for e in (None, "some/folder"))
+    shipped, own = (read_protocol("aha/scenes", explainer=e).parts[0].methods["AHA"] for e in (None, "some/folder"))
     assert (shipped, own) == ("aha", parse("aha(explainer='some/folder')").spec)
-    swept = protocol("aha/refine", explainer="some/folder").parts[0].sweep
+    swept = read_protocol("aha/refine", explainer="some/folder").parts[0].sweep
     assert swept is not None
     assert [place for _, place in swept.at.values()] == [0, 1, 3, 5]
 
@@ -367,16 +368,16 @@ def test_rows_of_aha_join_with_an_explainer() -> None:
 def test_the_explainer_that_comes_with_vitrail_joins_by_its_name() -> None:
     """Its spec as a run has it names no explainer: that is the default."""
     for name in ("aha/table1", "aha/table3", "aha/table4"):
-        part = protocol(name, explainer="auto").parts[0]
+        part = read_protocol(name, explainer="auto").parts[0]
         assert (part.methods["AHA"], part.later) == (parse("aha(contrast=1)").spec, {})
-        assert narrowed(protocol(name, explainer="auto"), methods=["AHA T = 3"]).parts[0].methods == {
+        assert narrowed(read_protocol(name, explainer="auto"), methods=["AHA T = 3"]).parts[0].methods == {
             "AHA T = 3": parse("aha(refine=3, contrast=1)").spec
         }
-    swept = protocol("aha/refine", explainer="auto").parts[0]
+    swept = read_protocol("aha/refine", explainer="auto").parts[0]
     assert swept.sweep is not None
     assert swept.methods["AHA, T=3"] == parse("aha(refine=3, contrast=1)").spec
     with pytest.raises(InputError, match=r"the row AHA \(aha\(.*\) needs an explainer; add --explainer with a folder"):
-        narrowed(protocol("aha/table1"), methods=["AHA"])
+        narrowed(read_protocol("aha/table1"), methods=["AHA"])
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import pytest
 import timm
 
 from vitrail import InputError, cli, scenes
-from vitrail.bench import recommend as bench_recommend
-from vitrail.bench.recommend import CANDIDATES, candidates
-from vitrail.bench.recommendation import FLOOR, Recommendation, conclude
+from vitrail.bench.recommend import choose as bench_recommend
+from vitrail.bench.recommend.choose import CANDIDATES, candidates
+from vitrail.bench.recommend.verdict import FLOOR, Recommendation, conclude
 from vitrail.bench.report.compare import Measured
 from vitrail.metric.statistics import interval
 from vitrail.model import load

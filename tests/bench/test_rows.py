@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from rows import OWN, PRESETS, TABLES, Either, Row
+from helpers.rows import OWN, PRESETS, TABLES, Either, Row
 from vitrail import metric
-from vitrail.bench.load import protocol, protocols
 from vitrail.bench.protocol import Column, Part, Protocol
+from vitrail.bench.protocol_files import protocols, read_protocol
 from vitrail.method import parse
 from vitrail.metric import parse as parse_metric
 
@@ -20,7 +20,7 @@ NAMES = [name for name in protocols() if name not in OWN]
 
 @cache
 def read(name: str) -> Protocol:
-    return protocol(name)
+    return read_protocol(name)
 
 
 def wrong(config: Any, wanted: Any, where: str) -> Iterator[str]:

@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from bad_calls import CALLS
-from foreign import foreign
+from helpers.bad_calls import CALLS
+from helpers.foreign import foreign
 from vitrail import cli, scenes
 from vitrail.explanation import Explanation
 

@@ -16,7 +16,7 @@ from vitrail import cli, scenes
 from vitrail.cli.explain import SHEET_ROWS, folder_name, folder_names, targets_of
 from vitrail.explanation import Explanation
 from vitrail.method import Batch
-from vitrail.method.attention import RawAttention
+from vitrail.method.attention.rollout import RawAttention
 
 Capture = pytest.CaptureFixture[str]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import vitrail
-from foreign import GAP, foreign
+from helpers.foreign import GAP, foreign
 from vitrail import cli
 from vitrail.cli.bench import Bench
 from vitrail.cli.evaluate import Evaluate

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 import vitrail
-from small import SIZES, build, exact
+from helpers.small import SIZES, build, exact
+from helpers.zoo import pictures
 from vitrail.method import METHODS, parse
 from vitrail.method.layered import Block, block_of
 from vitrail.model import View, load
-from zoo import pictures
 
 LRPS = ("lrp", "start")
 """What relevance starts from, not where."""

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 import vitrail
-from small import exact, quick, serving, small_vit
+from helpers.small import exact, quick, serving, small_vit
+from helpers.zoo import OTHER_MODELS, TOKEN_MODELS, ZOO, pictures, view_of
 from vitrail.method import METHODS
 from vitrail.model import View, load
-from zoo import OTHER_MODELS, TOKEN_MODELS, ZOO, pictures, view_of
 
 # aha needs an explainer made for each model: tests/method/aha/test_aha.py asks the same of it.
 every_method = pytest.mark.parametrize("name", sorted(set(METHODS) - {"aha"}))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import vitrail
-from goldens import FOLDER, agreement, deit_tiny_wide, inputs
+from helpers.goldens import FOLDER, agreement, deit_tiny_wide, inputs
 
 LONG = ("decompx_absdot", "pgc_ablationcam", "pgc_scorecam")
 """Compared on the first image alone here; docs/make_agreement.py compares all three."""

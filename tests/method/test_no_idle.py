@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 import vitrail
-from fields import Case, cases, told_apart, unseen
-from small import SIZES
+from helpers.fields import Case, cases, told_apart, unseen
+from helpers.small import SIZES
 from vitrail import scenes
 from vitrail.method import METHODS, Batch, Layered, Method, Mixing, parse
 from vitrail.method.base import Method as _Method
@@ -117,7 +117,7 @@ def lying(case: Case, seen: Case) -> str | None:
     return seen.name
 
 
-# tests/method/test_mda.py and tests/method/aha/test_aha.py ask the same of theirs, on models made for them.
+# tests/method/mda/test_mda.py and tests/method/aha/test_aha.py ask the same of theirs, on models made for them.
 @pytest.mark.parametrize("name", sorted(set(METHODS) - {"aha", "mda"}))
 def test_every_field_of_every_method_counts(name: str) -> None:
     idle = [found for case in cases(parse(QUICK.get(name, name)), OTHER) if (found := lying(case, case))]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import vitrail
-from small import quick, serving
+from helpers.small import quick, serving
 from vitrail import scenes
 from vitrail.method import MDA, METHODS, Batch, Method, parse
 from vitrail.model import View, load

@@ -2,35 +2,35 @@
 
 import torch
 
-from method import test_alti as alti
-from method import test_atman as atman
-from method import test_attention as attention
-from method import test_biattn as biattn
-from method import test_cam as cam
-from method import test_decompx as decompx
-from method import test_fullgrad as fullgrad
-from method import test_gradient as gradient
-from method import test_guided as guided
-from method import test_hsic as hsic
-from method import test_inflow as inflow
-from method import test_legrad as legrad
-from method import test_less_is_more as less_is_more
-from method import test_lime as lime
-from method import test_mda as mda
-from method import test_norms as norms
-from method import test_occlusion as occlusion
-from method import test_plus as plus
-from method import test_relevance as relevance
-from method import test_rise as rise
-from method import test_shapley as shapley
-from method import test_tis as tis
-from method import test_transition as transition
-from method import test_var as var
-from method import test_vit_cx as vit_cx
+from helpers.small import build, exact
+from helpers.zoo import pictures
 from method.aha import test_explainer as aha
-from small import build, exact
+from method.attention import test_biattn as biattn
+from method.attention import test_inflow as inflow
+from method.attention import test_legrad as legrad
+from method.attention import test_rollout as attention
+from method.attention import test_transition as transition
+from method.cam import test_gradients as cam
+from method.composition import test_plus as plus
+from method.composition import test_var as var
+from method.decomposition import test_alti as alti
+from method.decomposition import test_decompx as decompx
+from method.decomposition import test_norms as norms
+from method.gradient import test_fullgrad as fullgrad
+from method.gradient import test_guided as guided
+from method.gradient import test_pixels as gradient
+from method.guided import test_atman as atman
+from method.guided import test_less_is_more as less_is_more
+from method.guided import test_tis as tis
+from method.guided import test_vit_cx as vit_cx
+from method.mda import test_mda as mda
+from method.perturbation import test_hsic as hsic
+from method.perturbation import test_lime as lime
+from method.perturbation import test_occlusion as occlusion
+from method.perturbation import test_rise as rise
+from method.perturbation import test_shapley as shapley
+from method.relevance import test_lrp as relevance
 from vitrail.method import METHODS
-from zoo import pictures
 
 
 def test_random_is_drawn_from_the_picture_and_the_seed() -> None:

@@ -12,7 +12,7 @@ from scipy.stats import spearmanr
 from torch import Tensor
 
 import vitrail
-from specs import asks_much, cheaper, compositions, defaults, printed
+from helpers.specs import asks_much, cheaper, compositions, defaults, printed
 from vitrail import scenes
 from vitrail.method import parse
 from vitrail.model import Precision, View, load

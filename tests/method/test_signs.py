@@ -7,11 +7,11 @@ import timm
 import torch
 
 import vitrail
-from small import quick, small_vit
+from helpers.small import quick, small_vit
+from helpers.zoo import pictures
 from vitrail.method import METHODS, parse
 from vitrail.method.layered import Layered, Mixing
 from vitrail.model import load
-from zoo import pictures
 
 WITHOUT_SIDES = {"eigencam": "a principal component has no sign of its own: values below zero are not against a class"}
 

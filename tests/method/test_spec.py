@@ -56,7 +56,7 @@ class Everything(_Nothing):
 @pytest.fixture(autouse=True, scope="module")
 def throwaway() -> Iterator[None]:
     """Two more methods, for the tests of this file only."""
-    facts: dict[str, Any] = {"family": "none", "paper": "none", "cost": "none", "needs": ()}
+    facts: dict[str, Any] = {"paper": "none", "cost": "none", "needs": ()}
     register("zzcam++", **facts)(PlusPlus)
     register("zzall", **facts)(Everything)
     try:
@@ -195,7 +195,7 @@ def test_a_method_is_itself() -> None:
 
 def test_two_methods_cannot_share_a_name() -> None:
     with pytest.raises(ValueError, match="two methods are called ig"):
-        register("ig", family="", paper="", cost="")(PlusPlus)
+        register("ig", paper="", cost="")(PlusPlus)
     assert METHODS["ig"] is IntegratedGradients
 
 

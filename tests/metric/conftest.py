@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitrail.metric import bokeh
+from vitrail.metric.faithfulness import bokeh
 
 
 @pytest.fixture

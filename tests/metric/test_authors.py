@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from metric_goldens import FOLDER, Golden, names
+from helpers.metric_goldens import FOLDER, Golden, names
 
 TOLERANCE = 1e-4
 

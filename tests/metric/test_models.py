@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import vitrail
-from zoo import ZOO, pictures, view_of
+from helpers.zoo import ZOO, pictures, view_of
 
 MODELS = ["non_square", "siglip", "dinov2_reg4", "average_pooled", "hf_vit", "swin_tiny", "resnet50"]
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import vitrail
-from fields import cases, told_apart, unseen
+from helpers.fields import cases, told_apart, unseen
 from vitrail import scenes
 from vitrail.method import MDA
 from vitrail.metric import METRICS, Case, Metric, parse

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from homemade import Unfolded, half_kept, near
+from helpers.homemade import Unfolded, half_kept, near
+from helpers.zoo import TOKEN_MODELS, module, pictures, view_of
 from vitrail.errors import InputError
 from vitrail.model import load, removal
-from zoo import TOKEN_MODELS, module, pictures, view_of
 
 ROTARY_OR_BIASED = {"beit_base", "eva02_tiny"}
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from homemade import SMALL, HandMade, Unfolded, half_kept, near, own_logits
+from helpers.homemade import SMALL, HandMade, Unfolded, half_kept, near, own_logits
+from helpers.zoo import ZOO, module, pictures, view_of
 from vitrail.model import FROZEN, Need, load
-from zoo import ZOO, module, pictures, view_of
 
 
 def state_of(model: nn.Module) -> tuple[object, ...]:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 
+from helpers.zoo import module, pictures, view_of
 from vitrail.errors import InputError
 from vitrail.model import Likeness, Need, Target, View, load, representation, resolve
-from zoo import module, pictures, view_of
 
 PROMPT = "a red bus"
 

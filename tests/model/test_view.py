@@ -7,10 +7,10 @@ import timm
 import torch
 from torch import Tensor, nn
 
-from homemade import SMALL, Assembled, HandMade, Unfolded, half_kept, near, own_logits
+from helpers.homemade import SMALL, Assembled, HandMade, Unfolded, half_kept, near, own_logits
+from helpers.zoo import OTHER_MODELS, TOKEN_MODELS, ZOO, module, pictures, view_of
 from vitrail.errors import InputError
 from vitrail.model import FROZEN, Need, View, load
-from zoo import OTHER_MODELS, TOKEN_MODELS, ZOO, module, pictures, view_of
 
 READOUTS = {  # (any prefix token, patches, attention pool)
     "prefix": (True, False, False),

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.ndimage import gaussian_filter
 
-import zoo
+from helpers import zoo
 from vitrail import InputError
 from vitrail.model import Target
 from vitrail.perturb import BASELINES, AdaptiveBlur, RiseBlur, baseline, order_of, ranks_of

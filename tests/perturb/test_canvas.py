@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-import zoo
+from helpers import zoo
 from vitrail import InputError
 from vitrail.model import Target, View
 from vitrail.perturb import PixelCanvas, RemovalCanvas, Responder, TokenCanvas, cell_canvas, grid_labels

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import vitrail
 from vitrail.metric.case import Path as Way
-from vitrail.metric.pic import random_mask
+from vitrail.metric.faithfulness.pic import random_mask
 from vitrail.perturb import counted
 
 ALLOWED = {

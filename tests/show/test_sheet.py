@@ -11,7 +11,7 @@ from PIL import Image
 from vitrail.errors import InputError
 from vitrail.show import Cell, Column, Row, colourise, heat, lettering, sheet, strip
 from vitrail.show.legend import reading
-from vitrail.show.sheet import ALPHA, CELL, GAP, GUTTER, MARGIN, percent
+from vitrail.show.sheets import ALPHA, CELL, GAP, GUTTER, MARGIN, percent
 
 PREDICTIONS = (("tabby cat", 0.7), ("lynx", 0.2), ("hen-of-the-woods, Polyporus frondosus", 0.04), ("sofa", 0.01))
 LONG = "var(skipplus(ixg), classes=top5)"

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from train_setup import ITEMS, SMALL
+from helpers.train_setup import ITEMS, SMALL
 from vitrail import InputError, explain, load
 from vitrail.method import Explainer
 from vitrail.method.aha.known import LEARNED

@@ -14,11 +14,12 @@ import pytest
 import torch
 from PIL import Image
 
-from train_setup import ITEMS, SMALL
+from helpers.train_setup import ITEMS, SMALL
 from vitrail import InputError, load, scenes
-from vitrail.bench import dataset
 from vitrail.cli import main
-from vitrail.method import POWERS, Explainer
+from vitrail.data import dataset
+from vitrail.method import Explainer
+from vitrail.method.aha import POWERS
 from vitrail.train import CHECKPOINT, CURVE, EXPLAINER, LOG, REPORT, Learner, joined, launched, loop, train
 from vitrail.train.pictures import Draw, Pictures, centre, cut, draws
 
@@ -92,7 +93,7 @@ import sys, torch
 torch.set_num_threads(1)
 sys.path.insert(0, {tests!r})
 from pathlib import Path
-from train_setup import ITEMS, SMALL
+from helpers.train_setup import ITEMS, SMALL
 from vitrail import load
 from vitrail.train import launched, loop, train
 loop.STEPS = 2

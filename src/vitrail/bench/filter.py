@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import torch
 
-from vitrail.bench.data import Item
-from vitrail.bench.opened import Chunk
+from vitrail.bench.chunk import Chunk
+from vitrail.data import Item
 from vitrail.errors import InputError
 from vitrail.model import Target, View, full
 from vitrail.perturb import AdaptiveBlur

@@ -4,8 +4,8 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from vitrail.bench.data.assets import VARIABLE
 from vitrail.bench.protocol import Part, Protocol
+from vitrail.data import ASSETS
 from vitrail.errors import InputError, option
 
 
@@ -68,8 +68,8 @@ def placed(protocol: Protocol, given: Sequence[str] = ()) -> Protocol:
         given: Specs of data, such as ``imagenet:/data/imagenet``, one of each kind.
 
     Example:
-        >>> from vitrail.bench import protocol
-        >>> table = placed(protocol("var/table1"), ["imagenet:/data/imagenet"])
+        >>> from vitrail.bench import read_protocol
+        >>> table = placed(read_protocol("var/table1"), ["imagenet:/data/imagenet"])
         >>> [part.data for part in table.parts][:2]
         ['quads:imagenet:/data/imagenet', 'part-quads:imagenet:/data/imagenet']
     """
@@ -121,7 +121,7 @@ def _placed(part: Part, known: dict[str, str]) -> Part:
     if spec is None and opened is not None:
         if embedded:
             spec = f"{SCENES},objects=2" if kind == "coco" else SCENES
-        elif os.environ.get(VARIABLE):
+        elif os.environ.get(ASSETS):
             spec = f"assets:{opened.asset}"
     if spec is None:
         return part

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from vitrail.bench.chunk import Explains
 from vitrail.bench.filter import Filter
-from vitrail.bench.opened import Explains
-from vitrail.bench.run import Plan
+from vitrail.bench.runner import Plan
 from vitrail.errors import InputError
 from vitrail.method import parse as parse_method
 from vitrail.metric import parse as parse_metric

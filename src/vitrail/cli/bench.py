@@ -66,9 +66,9 @@ class Bench:
 
     def run(self) -> None:
         """Measure, and print the report."""
-        from vitrail.bench import narrowed, perform, placed, protocol, report, with_explainer
+        from vitrail.bench import narrowed, perform, placed, read_protocol, report, with_explainer
 
-        whole = placed(self._changed(protocol(self.protocol, explainer=self.explainer)), self.data)
+        whole = placed(self._changed(read_protocol(self.protocol, explainer=self.explainer)), self.data)
         methods = tuple(with_explainer(method, self.explainer) for method in self.methods)
         wanted = narrowed(whole, self.part, methods, self.metrics)
         out = self.out or f"runs/{wanted.name.replace('/', '-')}"

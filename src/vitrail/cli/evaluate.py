@@ -39,8 +39,8 @@ class Evaluate(Looking):
     def run(self) -> None:
         """Evaluate, write, and print the table."""
         from vitrail import evaluate
+        from vitrail.data import BoxError
         from vitrail.explanation import check_writable, write_whole
-        from vitrail.metric import BoxError
 
         check_methods(self.method)
         check_named("--metric", self.metric, "metric", "give one such as deletion, or see: vitrail metrics")

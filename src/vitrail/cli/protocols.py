@@ -24,9 +24,9 @@ class Protocols:
 
     def run(self) -> None:
         """Print the table, or the JSON list."""
-        from vitrail.bench import protocol, protocols, to_dict
+        from vitrail.bench import protocols, read_protocol, to_dict
 
-        found = [protocol(name) for name in protocols(self.pattern)]
+        found = [read_protocol(name) for name in protocols(self.pattern)]
         if self.json:
             print(json.dumps([to_dict(one) for one in found], indent=1))
             return

@@ -12,7 +12,7 @@ from vitrail.cli.options import Device, Quiet, say, watched
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from vitrail.bench import Candidate, Recommendation
+    from vitrail.bench.recommend import Candidate, Recommendation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +43,9 @@ class Recommend:
 
     def run(self) -> None:
         """Measure, and say what follows."""
-        from vitrail.bench import recommend
+        from vitrail.bench.recommend import recommend
 
-        found = recommend.recommend(
+        found = recommend(
             self.model,
             self.images,
             checkpoint=self.checkpoint,
@@ -80,7 +80,8 @@ def _table(found: "Recommendation") -> "Table":
     from rich import box
     from rich.table import Table
 
-    from vitrail.bench import FLOOR, report
+    from vitrail.bench import report
+    from vitrail.bench.recommend import FLOOR
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
     table.add_column("method", overflow="fold")

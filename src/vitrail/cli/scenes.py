@@ -43,7 +43,7 @@ class Scenes:
         import numpy as np
         from PIL import Image
 
-        from vitrail.bench import dataset
+        from vitrail.data import dataset
         from vitrail.explanation import check_writable, write_whole
 
         for name, least in (("count", 1), ("seed", 0)):

@@ -61,7 +61,7 @@ class Train:
 
     def run(self) -> None:
         """Train, and say how to use the explainer."""
-        from vitrail.method import Objective
+        from vitrail.method.aha import Objective
         from vitrail.model import load
         from vitrail.train import EXPLAINER, REPORT, Training, joined, launched, train, whole
 

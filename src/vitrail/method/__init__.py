@@ -1,38 +1,41 @@
-"""Ways to explain: one idea, one file."""
+"""Ways to explain: a folder for each family, a file for each idea.
+
+`base` says what a method is, `layered` what those with values at every layer share, and `cells` those that hide parts.
+"""
 
 from typing import TYPE_CHECKING, Any
 
-from vitrail.method.aha import AHA, POWERS, Grid, Losses, Objective, at_once, brought, marks, misfits, rank_entropy
-from vitrail.method.alti import ALTI
-from vitrail.method.atman import AtMan
-from vitrail.method.attention import AttIxG, GenAtt, GradRollout, RawAttention, Rollout
-from vitrail.method.base import METHODS, Batch, Method, checksum, describe, methods, register
-from vitrail.method.biattn import BiAttnHeads, BiAttnTokens
-from vitrail.method.cam import AttCAM, GradCAM, GradCAMPlusPlus, HiResCAM, LayerCAM, XGradCAM, XGradCAMPlus
-from vitrail.method.cam_scores import AblationCAM, EigenCAM, ScoreCAM
-from vitrail.method.decompx import DecompX
-from vitrail.method.fullgrad import FullGrad, FullGradPlus
-from vitrail.method.gradient import InputXGradient, IntegratedGradients, Saliency, SmoothGrad
-from vitrail.method.guided import GuidedBackprop, GuidedGradCAM
-from vitrail.method.hsic import HSIC
-from vitrail.method.inflow import InFlow
+from vitrail.method.aha import AHA
+from vitrail.method.attention.biattn import BiAttnHeads, BiAttnTokens
+from vitrail.method.attention.inflow import InFlow
+from vitrail.method.attention.legrad import LeGrad
+from vitrail.method.attention.rollout import AttIxG, GenAtt, GradRollout, RawAttention, Rollout
+from vitrail.method.attention.transition import TransitionAttention
+from vitrail.method.base import METHODS, Batch, Method, checksum, describe, methods, parse, register
+from vitrail.method.baseline.random import Random
+from vitrail.method.cam.gradients import AttCAM, GradCAM, GradCAMPlusPlus, HiResCAM, LayerCAM, XGradCAM, XGradCAMPlus
+from vitrail.method.cam.scores import AblationCAM, EigenCAM, ScoreCAM
+from vitrail.method.composition.plus import CAT, AttCAT, GradSAM, Plus, SkipPlus
+from vitrail.method.composition.var import VAR
+from vitrail.method.decomposition.alti import ALTI
+from vitrail.method.decomposition.decompx import DecompX
+from vitrail.method.decomposition.norms import AttIN, GlobEnc, NRes
+from vitrail.method.gradient.fullgrad import FullGrad, FullGradPlus
+from vitrail.method.gradient.guided import GuidedBackprop, GuidedGradCAM
+from vitrail.method.gradient.pixels import InputXGradient, IntegratedGradients, Saliency, SmoothGrad
+from vitrail.method.guided.atman import AtMan
+from vitrail.method.guided.less_is_more import LessIsMore
+from vitrail.method.guided.tis import TIS
+from vitrail.method.guided.vit_cx import ViTCX
 from vitrail.method.layered import Layered, Mixing
-from vitrail.method.legrad import LeGrad
-from vitrail.method.less_is_more import LessIsMore
-from vitrail.method.lime import LIME
-from vitrail.method.mda import MDA
-from vitrail.method.norms import AttIN, GlobEnc, NRes
-from vitrail.method.occlusion import PAMI, Occlusion
-from vitrail.method.plus import CAT, AttCAT, GradSAM, Plus, SkipPlus
-from vitrail.method.random import Random
-from vitrail.method.relevance import LRP, PartialLRP, TAttr
-from vitrail.method.rise import RISE
-from vitrail.method.shapley import KernelSHAP, Shapley
-from vitrail.method.spec import parse
-from vitrail.method.tis import TIS
-from vitrail.method.transition import TransitionAttention
-from vitrail.method.var import VAR
-from vitrail.method.vit_cx import ViTCX
+from vitrail.method.mda.method import MDA
+from vitrail.method.perturbation.hsic import HSIC
+from vitrail.method.perturbation.lime import LIME
+from vitrail.method.perturbation.occlusion import PAMI, Occlusion
+from vitrail.method.perturbation.rise import RISE
+from vitrail.method.perturbation.shapley import KernelSHAP, Shapley
+from vitrail.method.relevance.lrp import LRP, PartialLRP, TAttr
+from vitrail.spec import import_families
 
 if TYPE_CHECKING:
     from vitrail.method.aha.explainer import Explainer
@@ -47,7 +50,6 @@ __all__ = [
     "MDA",
     "METHODS",
     "PAMI",
-    "POWERS",
     "RISE",
     "TIS",
     "VAR",
@@ -71,7 +73,6 @@ __all__ = [
     "GradCAMPlusPlus",
     "GradRollout",
     "GradSAM",
-    "Grid",
     "GuidedBackprop",
     "GuidedGradCAM",
     "HiResCAM",
@@ -83,11 +84,9 @@ __all__ = [
     "Layered",
     "LeGrad",
     "LessIsMore",
-    "Losses",
     "Method",
     "Mixing",
     "NRes",
-    "Objective",
     "Occlusion",
     "PartialLRP",
     "Plus",
@@ -104,22 +103,23 @@ __all__ = [
     "ViTCX",
     "XGradCAM",
     "XGradCAMPlus",
-    "at_once",
-    "brought",
     "checksum",
     "describe",
-    "marks",
     "methods",
-    "misfits",
     "parse",
-    "rank_entropy",
     "register",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name != "Explainer":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from vitrail.method.aha.explainer import Explainer  # it brings the Hugging Face Hub's client, which few need
+import_families(__name__, __path__)  # those that are not named above, too
 
-    return Explainer
+
+def __getattr__(name: str) -> Any:
+    if name == "Explainer":
+        from vitrail.method.aha.explainer import Explainer  # it brings the Hugging Face Hub's client, which few need
+
+        return Explainer
+    for cls in METHODS.values():
+        if cls.__name__ == name:
+            return cls
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

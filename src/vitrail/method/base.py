@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vitrail.errors import InputError, option
 from vitrail.model import FROZEN, TRUE, Need, Rule, Target, TargetLike, View, full, in_parts, resolve, widest
-from vitrail.spec import Configured, parameters
+from vitrail.spec import Configured, family_of, parameters, read
 
 Gradient = Literal["true", "frozen"]
 """The model's own gradient, or the one with attention, normalisers and gates held constant."""
@@ -361,14 +361,11 @@ _NEED_WORDS = {
 M = TypeVar("M", bound=type[Method])
 
 
-def register(
-    name: str, *, family: str, paper: str, cost: str, needs: Iterable[Need] = (Need.GRADIENTS,)
-) -> Callable[[M], M]:
+def register(name: str, *, paper: str, cost: str, needs: Iterable[Need] = (Need.GRADIENTS,)) -> Callable[[M], M]:
     """Enter a method in the registry.
 
     Args:
         name: Its id in spec strings.
-        family: The page of the documentation it stands on.
         paper: Where it comes from.
         cost: Forward and backward passes an image, in words.
         needs: What it needs from the model.
@@ -377,11 +374,21 @@ def register(
     def enter(cls: M) -> M:
         if name in METHODS:
             raise ValueError(f"two methods are called {name}")
-        cls.id, cls.family, cls.paper, cls.cost, cls.needs = name, family, paper, cost, frozenset(needs)
+        cls.id, cls.family, cls.paper, cls.cost, cls.needs = name, family_of(cls), paper, cost, frozenset(needs)
         METHODS[name] = cls
         return cls
 
     return enter
+
+
+def parse(spec: str | Method) -> Method:
+    """The method a spec string describes.
+
+    Example:
+        >>> parse("ig(steps=20)")
+        IntegratedGradients(steps=20, gradient='true')
+    """
+    return read(spec, Method, "ig(steps=20)")  # type: ignore[type-abstract]
 
 
 def methods(pattern: str = "*") -> list[str]:

@@ -10,9 +10,7 @@ import torch
 from torch import Tensor
 
 from vitrail.metric.case import Case
-from vitrail.spec import Configured, parameters, read
-
-Family = Literal["faithfulness", "localisation", "robustness", "complexity", "randomisation"]
+from vitrail.spec import Configured, family_of, parameters, read
 
 Needs = Literal["masks", "labels", "method"]
 """What a metric must be given beside the model, the images and their maps: where the object is, what the picture
@@ -27,7 +25,7 @@ class Metric(Configured, ABC):
 
     kind = "metric"
     registry = METRICS
-    family: ClassVar[Family]
+    family: ClassVar[str]
     paper: ClassVar[str]
     higher_is_better: ClassVar[bool]
     needs: ClassVar[frozenset[Needs]]
@@ -59,14 +57,11 @@ class Metric(Configured, ABC):
 T = TypeVar("T", bound=type[Metric])
 
 
-def register(
-    name: str, family: Family, paper: str, *, higher_is_better: bool, needs: Iterable[Needs] = ()
-) -> Callable[[T], T]:
+def register(name: str, paper: str, *, higher_is_better: bool, needs: Iterable[Needs] = ()) -> Callable[[T], T]:
     """Enter a metric in the registry.
 
     Args:
         name: Its id in spec strings.
-        family: What it looks at.
         paper: Where it was defined.
         higher_is_better: Whether a larger number speaks for the map.
         needs: What must be given.
@@ -75,7 +70,7 @@ def register(
     def enter(cls: T) -> T:
         if name in METRICS:
             raise ValueError(f"two metrics are called {name}")
-        cls.id, cls.family, cls.paper = name, family, paper
+        cls.id, cls.family, cls.paper = name, family_of(cls), paper
         cls.higher_is_better, cls.needs = higher_is_better, frozenset(needs)
         METRICS[name] = cls
         return cls

@@ -10,17 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from vitrail.data import check_boxes, check_truth, is_input, masks_of
 from vitrail.errors import InputError, option
 from vitrail.explanation import Explanation, versions
 from vitrail.front import called, chosen, explain
 from vitrail.method import Method, parse
 from vitrail.metric.base import Metric
 from vitrail.metric.case import Case, Pool
-from vitrail.metric.curve import Curve, CurveMetric, joined
+from vitrail.metric.faithfulness.curve import Curve, CurveMetric, joined
 from vitrail.metric.presets import Wanted, lacks, refuse_unlabelled, wanted
 from vitrail.metric.scores import Score, Scores
 from vitrail.metric.statistics import bootstrap, interval
-from vitrail.metric.truth import check_boxes, check_truth, is_input, masks_of
 from vitrail.model import Precision, Target, TargetLike, View, load, pictures, resolve, sources_of
 from vitrail.notes import summed
 

@@ -13,7 +13,7 @@ from vitrail.explanation import write_whole
 from vitrail.method import METHODS, parse
 from vitrail.metric.base import METRICS
 from vitrail.metric.base import parse as parse_metric
-from vitrail.metric.curve import Curve
+from vitrail.metric.faithfulness.curve import Curve
 from vitrail.metric.statistics import Difference, Numbers, Ranking, band, friedman, paired_bootstrap, win_rates
 from vitrail.notes import evidence, ranked
 

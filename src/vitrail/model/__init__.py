@@ -1,14 +1,14 @@
 """What is looked at: one view over every classifier."""
 
 from vitrail.model import pictures
-from vitrail.model.anatomy import Layout
-from vitrail.model.blockparts import BlockParts
+from vitrail.model.anatomy.parts import BlockParts
+from vitrail.model.anatomy.watch import Layout
 from vitrail.model.inputs import Preprocess, sources_of
 from vitrail.model.memory import in_parts, is_out_of_memory
-from vitrail.model.relevance import Entry, Relevance, relevances, trace_pixels, trace_tokens
-from vitrail.model.rules import FROZEN, GUIDED, TRUE, Rule
-from vitrail.model.sources import load, usable, zero_shot
-from vitrail.model.tap import Tap
+from vitrail.model.rules.backward import FROZEN, GUIDED, TRUE, Rule
+from vitrail.model.rules.relevance import Entry, Relevance, relevances, trace_pixels, trace_tokens
+from vitrail.model.rules.tap import Tap
+from vitrail.model.sources.names import load, usable, zero_shot
 from vitrail.model.target import Likeness, Target, TargetLike, class_index, representation, resolve
 from vitrail.model.trace import Need, Precision, Trace, full, widest
 from vitrail.model.view import View

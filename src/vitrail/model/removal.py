@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import InputError
-from vitrail.model.anatomy import Layout
-from vitrail.model.tap import Tap
+from vitrail.model.anatomy.watch import Layout
+from vitrail.model.rules.tap import Tap
 from vitrail.model.trace import full
 
 if TYPE_CHECKING:

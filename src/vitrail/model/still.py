@@ -33,7 +33,7 @@ class Still:
         precision: What it calculates in.
         compiled: Whether its blocks are compiled, or all of it where there are none.
         fused: Whether, on a GPU and where no gradient is wanted, blocks may be computed by our own kernels, as exactly
-            and faster, see `vitrail.model.fused`; else the model's own code runs.
+            and faster, see `vitrail.model.kernels.choose`; else the model's own code runs.
     """
 
     def __init__(self, model: nn.Module) -> None:

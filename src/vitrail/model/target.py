@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.errors import InputError, option
-from vitrail.model.anatomy import watch
-from vitrail.model.inspection import taking
-from vitrail.model.sources import ZeroShot
+from vitrail.model.anatomy.check import taking
+from vitrail.model.anatomy.watch import watch
+from vitrail.model.sources.names import ZeroShot
 from vitrail.model.trace import logits_of
 from vitrail.model.view import View
 

@@ -9,21 +9,22 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.errors import InputError
-from vitrail.model import anatomy, inspection, removal
-from vitrail.model.activations import Activations, activations
-from vitrail.model.anatomy import Blocks, Features, Layout, Readout
-from vitrail.model.blockparts import BlockParts, find_parts
-from vitrail.model.fixednorm import FixedNorm
-from vitrail.model.flat import in_a_row
+from vitrail.model import removal
+from vitrail.model.anatomy import check, watch
+from vitrail.model.anatomy.activations import Activations, activations
+from vitrail.model.anatomy.check import taking
+from vitrail.model.anatomy.flat import in_a_row
+from vitrail.model.anatomy.parts import BlockParts, find_parts
+from vitrail.model.anatomy.watch import Blocks, Features, Layout, Readout
 from vitrail.model.inputs import Preprocess
-from vitrail.model.inspection import taking
-from vitrail.model.passage import Passage
-from vitrail.model.patchwise import Patchwise
-from vitrail.model.rules import TRUE, Rule
+from vitrail.model.kernels.patchwise import Patchwise
+from vitrail.model.kernels.route import Passage
+from vitrail.model.rules.backward import TRUE, Rule
+from vitrail.model.rules.fixednorm import FixedNorm
+from vitrail.model.rules.tap import tapped
+from vitrail.model.rules.wide import Wide, widened
 from vitrail.model.still import Still
-from vitrail.model.tap import tapped
 from vitrail.model.trace import Meter, Need, Trace, first_of, logits_of, pool_among
-from vitrail.model.wide import Wide, widened
 
 
 class View(Still):
@@ -124,7 +125,7 @@ class View(Still):
         if size == self.size:
             return self.features.grid
         with self.still(), taking(self, size):
-            found = anatomy.features_at(anatomy.watch(self.model, self.blank(size)), size, self.features)
+            found = watch.features_at(watch.watch(self.model, self.blank(size)), size, self.features)
         return size if found is None else found.grid
 
     @property
@@ -191,7 +192,7 @@ class View(Still):
             return tokens
 
         patchwise = Patchwise() if self.passage.fuses(self) else nullcontext()
-        bypassed = anatomy.bypassed(self._need_blocks(), entering)
+        bypassed = watch.bypassed(self._need_blocks(), entering)
         with self.still(), taking(self, images.shape[2:]), bypassed, patchwise:
             self.model(images.to(self.device, self.dtype))
         return entered[0]
@@ -225,7 +226,7 @@ class View(Still):
             arrived()
             return tokens
 
-        with self.still(), anatomy.bypassed(self._need_blocks(), entering):
+        with self.still(), watch.bypassed(self._need_blocks(), entering):
             return logits_of(self.model(blank))
 
     def answer(self, tokens: Tensor, layout: Layout, *, plain: bool = False) -> Tensor:
@@ -245,8 +246,8 @@ class View(Still):
         if size not in self._layouts:
             blocks = self._need_blocks()
             with self.still(), taking(self, size):
-                visits = anatomy.watch(self.model, self.blank(size))
-            layout = anatomy.find_layout(visits, blocks, size)
+                visits = watch.watch(self.model, self.blank(size))
+            layout = watch.find_layout(visits, blocks, size)
             if layout is None:
                 raise InputError(f"the patch grid of {self.name} cannot be made out at {size[0]} x {size[1]} pixels")
             self._layouts[size] = layout
@@ -285,7 +286,7 @@ class View(Still):
     def _trace(self, images: Tensor, rule: Rule, attention: bool, pixels: bool, start: int) -> Trace:
         self.meter.forwards += len(images)
         caught: list[Tensor] = []
-        with self.still(), torch.enable_grad(), anatomy.caught(self._entry(), caught):
+        with self.still(), torch.enable_grad(), watch.caught(self._entry(), caught):
             if pixels or self.blocks is None:
                 # A leaf of its own that shares the numbers; what was made in inference mode cannot be one.
                 images = self.laid_out(images.clone() if images.is_inference() else images.detach()).requires_grad_()
@@ -339,7 +340,7 @@ class View(Still):
         """`Trace.entry`, or anything shaped like it, as (B, channels, rows, columns)."""
         if self.blocks is not None:
             return self.patch_map(in_a_row(tensor).transpose(1, 2), self.layout(size))
-        return tensor if self.features is None else inspection.as_map(tensor, self.features, self.grid_at(size))
+        return tensor if self.features is None else check.as_map(tensor, self.features, self.grid_at(size))
 
     def patch_map(self, values: Tensor, layout: Layout) -> Tensor:
         """(..., T) or (..., N) token values -> (..., rows, columns); prefix tokens are left out."""
@@ -369,19 +370,19 @@ class View(Still):
 
     def _inspect(self) -> None:
         """Watch the model run once, find its parts, and check that they make up the model."""
-        seen = inspection.look(self)
+        seen = check.look(self)
         self.num_classes = seen.answer.shape[1]
         self.features: Features | None = None
         self.blocks: Blocks | None = None
         self.readout = Readout((), patches=False, attention=False)
-        found = inspection.find_tokens(self, seen)
+        found = check.find_tokens(self, seen)
         self.blocks = None
         self._layouts.clear()
         if found is not None:
             self.blocks, self._layouts[self.size], self.readout = found
         else:
-            self.features = inspection.find_features(self, seen)
-        self._channels_last = self.blocks is None and inspection.takes_channels_last(self, seen.probe, seen.answer)
+            self.features = check.find_features(self, seen)
+        self._channels_last = self.blocks is None and check.takes_channels_last(self, seen.probe, seen.answer)
 
     def _entry(self) -> nn.Module | None:
         if self.blocks is not None:

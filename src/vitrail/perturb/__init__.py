@@ -15,7 +15,7 @@ from vitrail.perturb.baselines import (
 from vitrail.perturb.canvas import Canvas, PixelCanvas, RemovalCanvas, TokenCanvas, cell_canvas, grid_labels
 from vitrail.perturb.order import counted, order_of, ranks_of
 from vitrail.perturb.responder import Responder, Score
-from vitrail.perturb.roofline import roofline
+from vitrail.perturb.throughput import roofline
 
 __all__ = [
     "BASELINES",

@@ -2,8 +2,8 @@
 
 from vitrail.show.curves import Line, mean_curves, response_curve
 from vitrail.show.heat import Scale, Style, colourise, overlay, scale, upsample
-from vitrail.show.sheet import Cell, Column, Row, percent, sheet, strip
-from vitrail.show.sweep import Panel, PlotForm, Track, sweep
+from vitrail.show.sheets import Cell, Column, Row, percent, sheet, strip
+from vitrail.show.sweeps import Panel, PlotForm, Track, sweep
 
 __all__ = [
     "Cell",

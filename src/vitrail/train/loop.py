@@ -7,9 +7,10 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from vitrail.bench import Item
+from vitrail.data import Item
 from vitrail.errors import InputError
-from vitrail.method import POWERS, Explainer, Grid, Losses, at_once, brought, marks, misfits, rank_entropy
+from vitrail.method import Explainer
+from vitrail.method.aha import POWERS, Grid, Losses, at_once, brought, marks, misfits, rank_entropy
 from vitrail.model import Target, View
 from vitrail.perturb import Baseline, baseline
 from vitrail.train.pictures import Draw, Pictures, centre, cut, draws, numbers_drawn

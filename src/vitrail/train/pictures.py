@@ -14,7 +14,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 from torch.nn import functional as F
 
-from vitrail.bench import Dataset, Item, dataset
+from vitrail.data import Dataset, Item, dataset
 from vitrail.errors import InputError
 from vitrail.model import pictures
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from vitrail.errors import InputError
-from vitrail.method import Objective
+from vitrail.method.aha import Objective
 from vitrail.model import Precision
 
 WARM = 0.1

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from vitrail import show
-from vitrail.bench import Item
+from vitrail.data import Item
 from vitrail.errors import InputError
 from vitrail.explanation import check_writable, write_whole
 from vitrail.method import Explainer

@@ -13,16 +13,16 @@ import torch
 from torch import Tensor, nn
 
 import vitrail
-from small import exact
+from helpers.small import exact
+from helpers.zoo import ZOO, pictures, view_of
 from vitrail import scenes
-from vitrail.bench import dataset
+from vitrail.data import dataset
 from vitrail.errors import InputError
 from vitrail.method import parse
 from vitrail.method.aha import method
 from vitrail.method.aha.explainer import Explainer
 from vitrail.method.aha.method import AHA
 from vitrail.model import Likeness, View, load, representation
-from zoo import ZOO, pictures, view_of
 
 
 def small_vit(seed: int = 0) -> nn.Module:

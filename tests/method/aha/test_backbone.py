@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from train_setup import ITEMS, SMALL
+from helpers.train_setup import ITEMS, SMALL
+from helpers.zoo import pictures
 from vitrail import explain
 from vitrail.method import Explainer
 from vitrail.method.aha.explainer import _retold
 from vitrail.model import load
 from vitrail.train import EXPLAINER, REPORT, loop, train
-from zoo import pictures
 
 CODE = """
 import timm, torch

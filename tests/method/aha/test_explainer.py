@@ -11,12 +11,12 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from small import close
+from helpers.small import close
+from helpers.zoo import ZOO, pictures, view_of
 from vitrail.errors import InputError
 from vitrail.method.aha import decoder, explainer, features
 from vitrail.method.aha.explainer import Explainer
 from vitrail.model import FROZEN, View, load
-from zoo import ZOO, pictures, view_of
 
 
 def small_view(seed: int = 0, **options: Any) -> View:

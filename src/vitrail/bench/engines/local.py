@@ -8,7 +8,7 @@ from queue import Empty, SimpleQueue
 import torch
 
 from vitrail.bench.engines.share import Entry, chunks
-from vitrail.bench.run import Bench
+from vitrail.bench.runner import Bench
 from vitrail.bench.store import Store
 from vitrail.errors import InputError
 from vitrail.model import Precision

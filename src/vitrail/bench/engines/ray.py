@@ -14,7 +14,7 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from vitrail.bench.engines.share import Entry, chunks
-from vitrail.bench.run import Bench, Plan
+from vitrail.bench.runner import Bench, Plan
 from vitrail.bench.store import Store
 from vitrail.errors import InputError, option
 

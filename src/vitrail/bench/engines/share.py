@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from vitrail.bench.work import Unit
+from vitrail.bench.unit import Unit
 
 Entry: TypeAlias = tuple[Unit, Sequence[str]]
 """A unit of work, and the parts that the store has of it."""

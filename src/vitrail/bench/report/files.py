@@ -6,13 +6,13 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Literal
 
-from vitrail.bench.report.latex import latex
-from vitrail.bench.report.longform import csv
-from vitrail.bench.report.markdown import markdown
-from vitrail.bench.report.page import html
+from vitrail.bench.report.as_csv import csv
+from vitrail.bench.report.as_html import html
+from vitrail.bench.report.as_latex import latex
+from vitrail.bench.report.as_markdown import markdown
+from vitrail.bench.report.as_terminal import terminal
 from vitrail.bench.report.plots import plot
 from vitrail.bench.report.result import Result
-from vitrail.bench.report.terminal import terminal
 from vitrail.errors import InputError
 from vitrail.explanation import write_whole
 

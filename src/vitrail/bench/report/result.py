@@ -210,6 +210,6 @@ class Result:
         Args:
             run: Its folder, or a URL that fsspec knows.
         """
-        from vitrail.bench.report.gather import read
+        from vitrail.bench.report.gathering import read
 
         return read(run if isinstance(run, Store) else Store(run))

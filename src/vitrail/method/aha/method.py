@@ -32,7 +32,6 @@ CURVE = 16
 
 @register(
     "aha",
-    family="learned",
     paper="Learn to Rank (AHA) 2025",
     cost="1 forward, half a backward and a small decoder; each step of refinement 32 forwards and 32 backwards",
     needs=(),

@@ -1,0 +1,188 @@
+"""A unit of work: some images of a dataset, explained by one method and judged by metrics, as rows of one table.
+
+Maps are kept at their own grid in float32, as they are: so new metrics on stored maps give the very numbers that they
+would have given at once, and no cell changes its place among the others, which is all that some methods find.
+"""
+
+import hashlib
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from vitrail.bench.chunk import FAILURES, Chunk
+from vitrail.data import Item
+from vitrail.errors import InputError
+from vitrail.front import explain
+from vitrail.method import Method
+from vitrail.metric import Case, Metric, Pool
+from vitrail.model import View, is_out_of_memory
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Some images by one method.
+
+    Attributes:
+        method: The method's spec.
+        number: Which chunk of the images it is.
+        items: The images.
+    """
+
+    method: str
+    number: int
+    items: tuple[Item, ...]
+
+    @property
+    def name(self) -> str:
+        """What its part is called in a store: ``ig-steps=20-1a2b3c4d/00012``."""
+        return f"{slug(self.method)}/{self.number:05d}"
+
+
+def slug(spec: str) -> str:
+    """A spec as the name of a folder: legible, and told apart from others by a few digits of its hash."""
+    words = re.sub(r"[^\w=.,+-]+", "-", spec.replace(" ", "")).strip("-")[:60]
+    return f"{words}-{hashlib.sha256(spec.encode()).hexdigest()[:8]}"
+
+
+def units(items: Sequence[Item], methods: Sequence[str], chunk: int) -> list[Unit]:
+    """All work: chunks of images, and for each of them every method, so that early parts compare methods already."""
+    if chunk < 1:
+        raise InputError(f"a chunk must hold 1 image or more, but {chunk} was given")
+    return [
+        Unit(method, number, tuple(items[first : first + chunk]))
+        for number, first in enumerate(range(0, len(items), chunk))
+        for method in methods
+    ]
+
+
+def explained(view: View, chunk: Chunk, method: Method) -> pa.Table:
+    """One row an image: its map, what was explained, the cost; or why there is none.
+
+    Args:
+        view: The model.
+        chunk: The images.
+        method: What explains them.
+    """
+    records = [
+        {"image": row.item.name} | {key: getattr(row, key) for key in ("error", "label", "predicted", "confidence")}
+        for row in chunk.rows
+    ]
+    for record, row in zip(records, chunk.rows):
+        record["explained"] = row.explained
+    if chunk.whole:
+        _explain(view, chunk, chunk.whole, method, records)
+    return pa.Table.from_pylist(records, schema=SCHEMA)
+
+
+def judged(
+    view: View, chunk: Chunk, table: pa.Table, method: Method, metrics: Sequence[Metric], others: Pool | None
+) -> pa.Table:
+    """The table with a column of numbers a metric; an image without a map has none.
+
+    Args:
+        view: The model.
+        chunk: The images.
+        table: What `explained` gave.
+        method: The method.
+        metrics: What to measure.
+        others: Pictures to set beside these, where a metric asks for them.
+    """
+    records = table.to_pylist()
+    rows = [i for i, record in enumerate(records) if record["error"] is None]
+    columns: dict[str, list[list[float] | None]] = {metric.spec: [None] * len(records) for metric in metrics}
+    if rows:
+        masked = any("masks" in metric.needs for metric in metrics)
+        case = _case(view, chunk, rows, [records[i] for i in rows], method, others, masked)
+        for metric in metrics:
+            found = metric.measure(case).double().cpu().reshape(len(rows), -1)
+            for i, values in zip(rows, found.tolist()):
+                columns[metric.spec][i] = values
+        case.forget()
+    for spec, values in columns.items():
+        table = table.append_column(spec, pa.array(values, pa.list_(pa.float64())))
+    return table
+
+
+def kept(values: Tensor) -> dict[str, Any]:
+    """What a row holds of a (rows, columns) map, from which `map_of` makes it again, bit by bit."""
+    return {"rows": values.shape[0], "columns": values.shape[1], "map": values.float().contiguous().numpy().tobytes()}
+
+
+def map_of(record: dict[str, Any]) -> Tensor:
+    """(rows, columns) float32: the map that a row of a table holds."""
+    shape = record["rows"], record["columns"]
+    if len(record["map"]) == 2 * shape[0] * shape[1]:  # runs of earlier versions hold float16, and a scale
+        return torch.from_numpy(np.frombuffer(record["map"], np.float16).reshape(shape) * np.float32(record["scale"]))
+    return torch.from_numpy(np.frombuffer(record["map"], np.float32).reshape(shape).copy())
+
+
+SCHEMA = pa.schema(
+    [
+        ("image", pa.string()),
+        ("error", pa.string()),
+        ("empty", pa.bool_()),
+        ("notes", pa.list_(pa.string())),
+        ("label", pa.int32()),
+        ("explained", pa.int32()),
+        ("predicted", pa.int32()),
+        ("confidence", pa.float32()),
+        ("rows", pa.int32()),
+        ("columns", pa.int32()),
+        ("map", pa.binary()),
+        ("seconds", pa.float64()),
+        ("forwards", pa.float64()),
+        ("backwards", pa.float64()),
+    ]
+)
+
+
+def _explain(view: View, chunk: Chunk, rows: Sequence[int], method: Method, records: Sequence[dict[str, Any]]) -> None:
+    """All at once; where that fails, one by one, so that the image to blame is found and the others go on."""
+    start = time.perf_counter()
+    try:
+        found = explain(view, chunk.inputs[rows], method, chunk.target(rows), batch=len(rows))
+    except FAILURES as error:
+        if len(rows) == 1:
+            records[rows[0]]["error"] = f"{method.spec} failed: {error}"
+            return
+        if is_out_of_memory(error):
+            raise
+        for row in rows:
+            _explain(view, chunk, [row], method, records)
+        return
+    for row, empty, notes in zip(rows, found.empty.tolist(), found.notes):
+        records[row].update(empty=empty, notes=list(notes))
+    seconds = time.perf_counter() - start
+    cost = {"seconds": seconds, "forwards": found.forwards, "backwards": found.backwards}
+    for row, values in zip(rows, found.maps):
+        records[row].update(kept(values) | {name: value / len(rows) for name, value in cost.items()})
+
+
+def _case(
+    view: View,
+    chunk: Chunk,
+    rows: Sequence[int],
+    records: Sequence[dict[str, Any]],
+    method: Method,
+    others: Pool | None,
+    masked: bool,
+) -> Case:
+    labels = [record["label"] for record in records]
+    return Case(
+        view,
+        chunk.inputs[rows],
+        torch.stack([map_of(record) for record in records]),
+        chunk.target(rows),
+        masks=chunk.masks[rows] if masked else None,
+        labels=None if None in labels else torch.tensor(labels),
+        method=method,
+        others=others,
+        shared=chunk.shared.setdefault(tuple(rows), {}),
+    )

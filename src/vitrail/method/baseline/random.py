@@ -1,0 +1,23 @@
+"""The floor: a map that knows nothing."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from vitrail.method.base import Batch, Method, register
+from vitrail.model import View
+
+
+@register("random", paper="none", cost="none", needs=())
+@dataclass(frozen=True)
+class Random(Method):
+    """Uniform random numbers: what any method must beat."""
+
+    classless: ClassVar[bool] = True
+    seed: int = 0
+
+    def maps(self, view: View, batch: Batch) -> Tensor:
+        grid = view.grid_at(batch.size)
+        return torch.stack([torch.rand(grid, generator=batch.generator(i, self.seed)) for i in range(len(batch))])

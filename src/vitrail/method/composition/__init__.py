@@ -1,0 +1,1 @@
+"""Methods that take methods: sums over layers (PLUS), and comparisons between classes (VAR)."""

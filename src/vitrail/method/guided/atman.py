@@ -1,0 +1,115 @@
+"""AtMan: the attention that a patch gets is turned down in every layer."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from vitrail.errors import InputError
+from vitrail.method.base import Batch, Method, register
+from vitrail.model import Need, Tap, View, full
+from vitrail.perturb import Canvas, Responder, grid_labels
+
+
+@register(
+    "atman",
+    paper="Deiseroth et al. 2023",
+    cost="1 forward a patch, 1 forward",
+    needs=(Need.ATTENTION,),
+)
+@dataclass(frozen=True)
+class AtMan(Method):
+    """Attention manipulation: log p(target) - log p(target with the attention to a patch turned down).
+
+    In every layer and head, the scores of the patch before the softmax are multiplied by ``suppression``, counted from
+    the lowest score of each query. Patches that look like it are turned down with it, the less alike the less: by
+    ``suppression`` + (1 - ``suppression``) (1 - cosine) of the tokens that enter the first block. Class tokens and
+    other prefix tokens never are. For a target that is no class, the difference of its scores.
+
+    Always runs at the model's own precision: these are small differences.
+
+    Attributes:
+        suppression: The factor, 0 for the most.
+        similarity: The cosine from which on a patch is turned down with another one; None turns down each one alone.
+        grid: Rows and columns of cells whose patches are turned down all at once, for fewer passes; each patch is a
+            cell by default.
+    """
+
+    suppression: float = 0.1
+    similarity: float | None = 0.6
+    grid: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.suppression < 1:
+            raise InputError(f"atman's suppression must be in 0..1, below 1, but {self.suppression} was given")
+        if self.similarity is not None and not -1 <= self.similarity <= 1:
+            raise InputError(f"atman's similarity is a cosine in -1..1, but {self.similarity} was given")
+
+        if self.grid is not None and self.grid < 1:
+            raise InputError(f"atman's grid must be 1 or more, but {self.grid} was given")
+
+    def cells(self, view: View, size: tuple[int, int]) -> Tensor:
+        """(N,): the cell of every patch."""
+        rows, columns = view.grid_at(size)
+        grid = (rows, columns) if self.grid is None else (min(self.grid, rows), min(self.grid, columns))
+        return grid_labels((rows, columns), grid).flatten()
+
+    def passes(self, view: View, size: tuple[int, int]) -> int:
+        return int(self.cells(view, size).max()) + 2
+
+    @property
+    def signed(self) -> bool:
+        return True
+
+    def maps(self, view: View, batch: Batch) -> Tensor:
+        target = batch.settle(view)
+        canvas = SuppressionCanvas(view, batch.images)
+        ask = Responder(canvas, target, heard=batch.heard)
+        cells = self.cells(view, batch.size).to(batch.images.device)
+        factors = self.factors(canvas.patches)
+        if self.grid is not None:
+            factors = torch.stack([factors[:, cells == cell].amin(1) for cell in range(int(cells.max()) + 1)], 1)
+        scores = ask.each(factors)
+        assert batch.logits is not None
+        clean = ask.read(batch.logits, torch.arange(len(batch), device=scores.device))[:, None]
+        if target.function is None and view.num_classes > 1:
+            clean, scores = (p.clamp_min(torch.finfo(p.dtype).tiny).log() for p in (clean, scores))
+        return view.patch_map((clean - scores)[:, cells], view.layout(batch.size))
+
+    def factors(self, tokens: Tensor) -> Tensor:
+        """(B, N, D) patch tokens -> (B, N, N): the factors of all patches when one of them is turned down, each row."""
+        unit = F.normalize(full(tokens), dim=-1)
+        itself = torch.eye(tokens.shape[1], dtype=torch.bool, device=tokens.device)
+        cosine = (unit @ unit.transpose(1, 2)).clamp(-1, 1).masked_fill(itself, 1)
+        alike = itself if self.similarity is None else cosine >= self.similarity
+        return torch.where(alike, self.suppression + (1 - self.suppression) * (1 - cosine), 1.0)
+
+
+class SuppressionCanvas(Canvas):
+    """Images whose patches get less attention: the share shown is the factor of a patch's attention scores.
+
+    Args:
+        view: A model with attention between its tokens.
+        images: (B, 3, H, W) model inputs.
+    """
+
+    def __init__(self, view: View, images: Tensor) -> None:
+        self.view, self.images = view, len(images)
+        self._layout = view.layout((images.shape[2], images.shape[3]))
+        with torch.no_grad():
+            self._tokens = view.embed(images)
+        self.cells = self._layout.patches
+        self.weight = self._tokens[0].numel() + self._layout.tokens**2
+
+    @property
+    def patches(self) -> Tensor:
+        """(B, N, D) the patches' tokens as they enter the first block."""
+        return self._tokens[:, self._layout.prefix :]
+
+    def logits(self, which: Tensor, shown: Tensor, fill: Tensor | int = 0) -> Tensor:
+        factors = torch.cat([shown.new_ones(len(shown), self._layout.prefix), shown], 1)
+        self.view.meter.forwards += len(which)
+        with Tap(scaled=factors):
+            tokens = self.view.encode(self._tokens[which], self._layout)[-1]
+            return self.view.head(tokens, self._layout)

@@ -1,0 +1,85 @@
+"""LIME: a linear model of what the classifier answers when cells are hidden at random."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vitrail.method.base import Batch, register
+from vitrail.method.cells import Cells, at_least, positive
+from vitrail.model import View
+from vitrail.perturb import Baseline, Score, ZeroNorm
+
+
+@register("lime", paper="Ribeiro et al. 2016", cost="1001 forwards", needs=())
+@dataclass(frozen=True)
+class LIME(Cells):
+    """Slopes of a ridge regression of the score on which cells are shown, each with probability one half.
+
+    A sample that shows a share q of the cells weighs exp(-d² / (2 width²)), d = 1 - sqrt(q) its cosine distance from
+    the whole picture. Cells take the place of the paper's superpixels.
+
+    Attributes:
+        samples: How many.
+        grid: Rows and columns of cells; the model's own grid by default.
+        width: Of the kernel; the smaller, the more the samples near the whole picture count.
+        ridge: Penalty on the squared slopes; the intercept is free.
+        baseline: What stands where a cell is hidden.
+        score: What of the answer counts.
+        seed: Another seed draws other samples.
+    """
+
+    half = True
+
+    samples: int = 1000
+    grid: int | None = None
+    width: float = 0.25
+    ridge: float = 1.0
+    baseline: Baseline = ZeroNorm()
+    score: Score = "probability"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, samples=self.samples, grid=self.grid)
+        positive(self, width=self.width, ridge=self.ridge)
+
+    def passes(self, view: View, size: tuple[int, int]) -> int:
+        return self.samples + 1
+
+    @property
+    def signed(self) -> bool:
+        return True
+
+    def maps(self, view: View, batch: Batch) -> Tensor:
+        ask = self.asking(view, batch)
+        shown = self.drawn(batch, lambda generator: coins(self.samples, ask.canvas.cells, generator))
+        slopes = ridge_slopes(shown, ask.each(shown), self.width, self.ridge)
+        return slopes.view(-1, *self.shape(view, batch.size))
+
+
+def coins(samples: int, cells: int, generator: torch.Generator) -> Tensor:
+    """(samples, cells): True or False, with the same probability."""
+    return torch.rand(samples, cells, generator=generator) < 0.5
+
+
+def ridge_slopes(shown: Tensor, scores: Tensor, width: float, ridge: float) -> Tensor:
+    """The weighted ridge regression of scores on shown cells.
+
+    Args:
+        shown: (B, K, N) boolean, the cells that each sample shows.
+        scores: (B, K) their scores.
+        width: Of the kernel.
+        ridge: Penalty.
+
+    Returns:
+        (B, N).
+    """
+    x, y = shown.double(), scores.double()[..., None]
+    distance = 1 - x.mean(-1, keepdim=True).sqrt()
+    weights = torch.exp(-((distance / width) ** 2) / 2)
+    share = weights / weights.sum(1, keepdim=True)
+    x, y = x - (share * x).sum(1, keepdim=True), y - (share * y).sum(1, keepdim=True)
+    weighted = (weights * x).transpose(1, 2)
+    normal = weighted @ x + ridge * torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
+    slopes = torch.cholesky_solve(weighted @ y, torch.linalg.cholesky(normal))
+    return slopes.squeeze(-1).to(scores.dtype)

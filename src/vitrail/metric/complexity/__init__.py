@@ -1,0 +1,1 @@
+"""How spread out a map is."""

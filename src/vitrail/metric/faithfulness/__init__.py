@@ -1,0 +1,1 @@
+"""Change the picture as the map says, and compare the model's answers."""

@@ -1,0 +1,1 @@
+"""Compare maps with masks and boxes of the object, or find a picture among others."""

@@ -1,0 +1,1 @@
+"""Change the model's weights, and compare the maps."""

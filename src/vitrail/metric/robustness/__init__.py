@@ -1,0 +1,1 @@
+"""Change the picture a little, and compare the maps."""

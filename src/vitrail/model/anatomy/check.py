@@ -1,0 +1,252 @@
+"""Watch a classifier run once, and check that the parts found in it, one after another, give its own answer."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.errors import InputError, option
+from vitrail.model.anatomy import watch
+from vitrail.model.anatomy.chains import find_chains
+from vitrail.model.anatomy.flat import in_a_row, own
+from vitrail.model.anatomy.place import CLEAR, FARTHEST, displacement, lie_there, one_patch_changed, spread
+from vitrail.model.anatomy.watch import Blocks, Features, Layout, Readout, Visit
+from vitrail.model.trace import first_of, logits_of
+
+if TYPE_CHECKING:
+    from vitrail.model.view import View
+
+
+MOST_TRIED, MOST_MAPS = 3, 12
+"""Chains of blocks, and feature maps, that are tried before a model is said to have none."""
+MORE_CELLS = 16
+"""Cells that are tried where the first few leave a doubt."""
+
+
+class Seen(NamedTuple):
+    """What the model did on a blank picture, and what it answers to a probe."""
+
+    visits: list[Visit]
+    probe: Tensor
+    answer: Tensor
+
+
+def look(view: "View") -> Seen:
+    """Watch the model run once."""
+    try:
+        visits = watch.watch(view.model, view.blank(view.size))
+        with torch.no_grad():
+            probe = torch.randn(2, 3, *view.size, generator=torch.Generator().manual_seed(0))
+            answer = logits_of(view.model(probe.to(view.device, view.dtype)))
+    except (AssertionError, RuntimeError, ValueError, TypeError) as error:
+        raise InputError(
+            f"{view.name} could not be run on a (1, 3, {view.size[0]}, {view.size[1]}) input ({_one_line(error)}); "
+            f"if it wants another height and width, give the {option('size')}"
+        ) from error
+    if not isinstance(answer, Tensor) or answer.ndim != 2:
+        shape = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
+        raise InputError(
+            f"{view.name} must answer (batch, classes) logits, but it answered {shape}; wrap it in a module that does"
+        )
+    return Seen(visits, probe, answer)
+
+
+def find_tokens(view: "View", seen: Seen) -> tuple[Blocks, Layout, Readout] | None:
+    """The first chain of blocks, of the likeliest ones, whose parts are shown to be what they are taken for."""
+    for blocks in islice(find_chains(seen.visits), MOST_TRIED):
+        layout = watch.find_layout(seen.visits, blocks, view.size)
+        found = None if layout is None else _readout(view, seen, blocks, layout)
+        if found is not None:
+            assert layout is not None
+            return blocks, layout, found
+    return None
+
+
+def find_features(view: "View", seen: Seen) -> Features | None:
+    """The last feature map that the answer depends on and whose cells lie where they are drawn."""
+    candidates = list(islice(watch.find_features(seen.visits, view.size), MOST_MAPS))
+    if not candidates:
+        return None
+    probe = seen.probe[:1].to(view.device, view.dtype)
+    with torch.enable_grad(), _catching(candidates) as caught:
+        logits = logits_of(view.model(probe.clone().requires_grad_()))
+        outputs = [caught[id(candidate.module)] for candidate in candidates]
+        wanted = [x for x in outputs if x.requires_grad]
+        gradients = _gradients(logits, wanted)
+    strength = {
+        id(x): 0.0 if g is None else _strength(g, c)
+        for x, g, c in zip(wanted, gradients, [c for c, x in zip(candidates, outputs) if x.requires_grad])
+    }
+    moving = [c for c, x in zip(candidates, outputs) if strength.get(id(x), 0.0) > 0]
+    for grid in dict.fromkeys(c.grid for c in moving or candidates):
+        here = [candidate for candidate in moving or candidates if candidate.grid == grid]
+        for candidate, far in zip(here, _displaced(view, probe, here, one_patch_changed(probe, grid))):
+            if far <= CLEAR:
+                return candidate
+            if far > FARTHEST:
+                continue
+            more = one_patch_changed(probe, grid, spread(grid, MORE_CELLS))
+            if _displaced(view, probe, [candidate], more)[0] <= FARTHEST:
+                return candidate
+    return None
+
+
+def _displaced(
+    view: "View", probe: Tensor, candidates: Sequence[Features], changes: tuple[Tensor, Tensor]
+) -> list[float]:
+    """How far the answers of each map lie from the patches changed."""
+    changed, cells = changes
+    with torch.no_grad(), _catching(candidates) as caught:
+        view.model(torch.cat([probe, changed]))
+    return [displacement(as_map(caught[id(c.module)], c, c.grid), cells) for c in candidates]
+
+
+def as_map(tensor: Tensor, features: Features, grid: tuple[int, int]) -> Tensor:
+    """A feature map in the model's own axis order -> (B, channels, rows, columns)."""
+    if features.order == "NCHW":
+        return tensor
+    if features.order == "NLC":
+        tensor = tensor[:, features.prefix :].unflatten(1, grid)
+    return tensor.permute(0, 3, 1, 2)
+
+
+def _strength(gradient: Tensor, features: Features) -> float:
+    return float(gradient[:, features.prefix :].abs().max() if features.order == "NLC" else gradient.abs().max())
+
+
+def _gradients(logits: Tensor, wanted: Sequence[Tensor]) -> Sequence[Tensor | None]:
+    """Of one number of the answer; none where the model overwrites what its own gradient needs."""
+    try:
+        return torch.autograd.grad(_mixed(logits), wanted, allow_unused=True) if wanted else ()
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError:
+        return [None] * len(wanted)
+
+
+def _mixed(logits: Tensor) -> Tensor:
+    """One number in which every class counts otherwise."""
+    direction = torch.linspace(-1, 2, logits.shape[1], device=logits.device, dtype=logits.dtype)
+    return (logits * direction).sum()
+
+
+@contextmanager
+def _catching(candidates: Sequence[Features]) -> Iterator[dict[int, Tensor]]:
+    """Inside, the last answer of each candidate's module, by the module's id."""
+    caught: dict[int, Tensor] = {}
+
+    def hook(module: nn.Module, _: object, output: Any) -> None:
+        caught[id(module)] = first_of(output)
+
+    handles = [candidate.module.register_forward_hook(hook) for candidate in candidates]
+    try:
+        yield caught
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _inputs_of(view: "View", blocks: Blocks, probe: Tensor) -> list[Tensor]:
+    """What each block is given when the whole model runs."""
+    inputs: list[Tensor] = []
+    handles = [
+        own(module).register_forward_pre_hook(lambda _, args: inputs.append(in_a_row(args[0])))
+        for module in blocks.modules
+    ]
+    try:
+        view.model(probe.to(view.device, view.dtype))
+    finally:
+        for handle in handles:
+            handle.remove()
+    return inputs
+
+
+def _readout(view: "View", seen: Seen, blocks: Blocks, layout: Layout) -> Readout | None:
+    """What the head reads; None where the parts are not the model's.
+
+    Embed, encode and head one after another must give the model's own answer, every block the tokens that the model
+    gives it, and each token must stand for the patch of its cell.
+    """
+    view.blocks, (_, probe, expected) = blocks, seen
+    view._layouts[view.size] = layout
+    try:
+        with torch.no_grad():
+            states = view.encode(view.embed(probe), layout)
+            inputs = _inputs_of(view, blocks, probe)
+            changed, cells = one_patch_changed(probe[:1], layout.grid)
+            embedded = view.embed(torch.cat([probe[:1], changed])).transpose(1, 2)
+        if len(inputs) != len(blocks.modules) or not all(map(_same, states, inputs)):
+            return None
+        if not lie_there(view.patch_map(embedded, layout), cells):
+            return None
+        last = states[-1].detach().requires_grad_()
+        logits, pool = _headed(view, last, layout)
+    except torch.OutOfMemoryError:
+        raise
+    except (AssertionError, IndexError, RuntimeError, ValueError, TypeError):
+        return None
+    finite = torch.isfinite(expected)
+    if logits.shape != expected.shape or not torch.allclose(logits[finite], expected[finite], 1e-2, 1e-3):
+        return None
+    (gradient,) = torch.autograd.grad(_mixed(logits), last)
+    strength = gradient.float().norm(dim=2).sum(0).nan_to_num(1.0)
+    if strength.max() == 0:  # an untrained head of zeros tells nothing: assume what most models do
+        strength[0] = 1.0
+    read = strength > 1e-6 * strength.max()
+    return Readout(
+        prefix=tuple(read[: layout.prefix].nonzero().squeeze(1).tolist()),
+        patches=bool(read[layout.prefix :].any()),
+        attention=pool is not None,
+    )
+
+
+def _headed(view: "View", last: Tensor, layout: Layout) -> tuple[Tensor, Tensor | None]:
+    """The head's answer and pool, on one blank picture, or on one for each where it counts them (for class tokens)."""
+    for view.counts_pictures in (False, True):
+        try:
+            with torch.enable_grad():
+                return view.pooled(last, layout)
+        except (RuntimeError, ValueError):
+            if view.counts_pictures:
+                raise
+    raise AssertionError
+
+
+def _same(found: Tensor, expected: Tensor) -> bool:
+    tolerance = 1e-2 * float(expected.abs().max().nan_to_num(0.0))
+    return found.shape == expected.shape and torch.allclose(found, expected, 1e-2, tolerance, equal_nan=True)
+
+
+def takes_channels_last(view: "View", probe: Tensor, expected: Tensor) -> bool:
+    """Whether the model answers the same to pictures with a pixel's channels side by side.
+
+    Code that calls ``view`` on activations, or reads their memory by itself, may not.
+    """
+    beside = probe.to(view.device, view.dtype).contiguous(memory_format=torch.channels_last)
+    try:
+        with torch.no_grad():
+            found = logits_of(view.model(beside))
+    except (AssertionError, RuntimeError, ValueError):
+        return False
+    return torch.allclose(found.float(), expected.float(), 1e-2, 1e-2 * float(expected.abs().max()), equal_nan=True)
+
+
+@contextmanager
+def taking(view: "View", size: Sequence[int]) -> Iterator[None]:
+    """Say it in a sentence when the model refuses inputs of another size than its own."""
+    try:
+        yield
+    except (AssertionError, RuntimeError, ValueError) as error:
+        if tuple(size) == view.size or isinstance(error, InputError | torch.OutOfMemoryError):
+            raise
+        raise InputError(
+            f"{view.name} cannot take pictures of {' x '.join(map(str, size))} pixels ({_one_line(error)}); "
+            f"it wants {view.size[0]} x {view.size[1]}"
+        ) from error
+
+
+def _one_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

@@ -1,0 +1,1 @@
+"""From names, files and modules to a `View`, and weights from files."""
