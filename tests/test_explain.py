@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import vitrail
 from vitrail import scenes
+from vitrail.events import Event
 from vitrail.method import METHODS, Batch, Method
 from vitrail.model import Need, View
 
@@ -377,7 +378,6 @@ def test_the_bar_counts_passes_where_there_are_many(capsys: pytest.CaptureFixtur
     assert f"{found.forwards}/{found.forwards}" in said.replace(".0", ""), "at the end the bar is full"
     vitrail.explain("demo", pictures, "saliency", progress=True)
     assert "image/s" in capsys.readouterr().err
-    assert vitrail.load("demo").meter.listener is None
 
 
 def test_an_interrupt_in_the_middle_leaves_everything_as_it_was() -> None:
@@ -385,16 +385,15 @@ def test_an_interrupt_in_the_middle_leaves_everything_as_it_was() -> None:
     picture = scenes.make(1).pil
     expected = vitrail.explain(view, picture, "mda(cells=3)")
 
-    def stop(passes: int) -> None:
-        raise KeyboardInterrupt
+    def stop(event: Event) -> None:
+        if event.kind == "passes":
+            raise KeyboardInterrupt
 
     view.model.train()
-    view.meter.listener = stop
     try:
         with pytest.raises(KeyboardInterrupt):
-            vitrail.explain(view, picture, "mda(cells=3)")
+            vitrail.explain(view, picture, "mda(cells=3)", observers=[stop])
         assert view.model.training
     finally:
-        view.meter.listener = None
         view.model.eval()
     assert torch.equal(vitrail.explain(view, picture, "mda(cells=3)").maps, expected.maps)

@@ -98,6 +98,11 @@ def import_families(package: str, paths: Iterable[str]) -> None:
 C = TypeVar("C", bound=Configured)
 
 
+def rendered(default: Any) -> Any:
+    """A field that only the cheap half of a method reads, see `vitrail.method.Method.render`."""
+    return dataclasses.field(default=default, metadata={"stage": "render"})
+
+
 def unseen(default: Any, **reasons: str) -> Any:
     """A choice of which some words change nothing that can be seen: each is named (True as ``true``), with the reason.
 

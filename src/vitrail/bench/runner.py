@@ -2,8 +2,8 @@
 
 import hashlib
 import json
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,6 +18,7 @@ from vitrail.bench.store import Store
 from vitrail.bench.unit import Unit, explained, judged, units
 from vitrail.data import Dataset, Item, dataset
 from vitrail.errors import InputError, option
+from vitrail.events import Cancel, Observer, Work, observers_of, working
 from vitrail.explanation import versions
 from vitrail.method import parse as parse_method
 from vitrail.metric import Metric, Pool, Score, Scores, expand, parse, score
@@ -110,6 +111,8 @@ class Bench:
         self.view = load(self.plan.model, checkpoint, size=self.plan.size, device=self.device)
         for spec in self.plan.methods:
             parse_method(spec).check(self.view)
+        searches = Counter(parse_method(spec).search_spec() for spec in self.plan.methods)
+        self._repeated = {spec for spec, count in searches.items() if count > 1}
         self._others: Pool | None = None
         self._data: Dataset | None = None
         self._opened: tuple[tuple[Item, ...], Chunk] | None = None
@@ -193,14 +196,15 @@ class Bench:
             parts: What the store has of it, see `parts_of`.
         """
         parts = parts or ([unit.name] if store.has(unit.name) else [])  # another runner may have done it meanwhile
-        with self.view.using(self.plan.precision, self.plan.compiled or None), self.view.still():
+        with self.view.using(self.plan.precision, self.plan.compiled or None), self.view.still(turns=True):
             if unit.method == FILTER:
                 if unit.name not in parts:
                     _put(store, unit.name, self.plan.filter.table(self.view, self.opened(unit)))
                 return unit.name not in parts
             method = parse_method(unit.method)
             if unit.name not in parts:
-                table = explained(self.view, self.opened(unit), method)
+                shares = method.search_spec() in self._repeated
+                table = explained(self.view, self.opened(unit), method, shares=shares)
                 metrics = [parse(spec) for spec in self.plan.metrics]
                 others = self.others(metrics)
                 _put(store, unit.name, judged(self.view, self.opened(unit), table, method, metrics, others))
@@ -253,14 +257,14 @@ class Engine(Protocol):
 
     device: str | None
 
-    def work(self, bench: Bench, store: Store, todo: Sequence[tuple[Unit, Sequence[str]]], progress: bool) -> None:
+    def work(self, bench: Bench, store: Store, todo: Sequence[tuple[Unit, Sequence[str]]], work: Work) -> None:
         """Do the work, and return when all of it is in the store.
 
         Args:
             bench: The plan.
             store: The run.
             todo: Units, each with the parts that the store has of it.
-            progress: Show a progress bar.
+            work: Told of every unit that is done.
         """
 
 
@@ -302,6 +306,8 @@ def run(
     device: str | Sequence[str] | None = None,
     engine: Engine | None = None,
     progress: bool = False,
+    observers: Iterable[Observer] = (),
+    cancel: Cancel | None = None,
     begun: Callable[[], object] = lambda: None,
 ) -> Scores:
     """Run a plan, or what is left of it.
@@ -312,6 +318,8 @@ def run(
         device: Where the model lives; several work side by side.
         engine: What does the work; this process by default.
         progress: Show a progress bar.
+        observers: Functions that are told of every event of the work, see `vitrail.events`.
+        cancel: A token by which another thread can stop the work; what is done by then stays.
         begun: Called once the run is known to be possible, before any work.
 
     Example:
@@ -328,9 +336,10 @@ def run(
     store.begin(bench.facts(), unsaid={"maps": "float16"})
     _pin(plan, store)
     begun()
-    _finish(engine, bench, store, bench.gates(), progress)
+    told = observers_of(progress, observers), cancel
+    _finish(engine, bench, store, bench.gates(), *told)
     bench.choose(store)
-    _finish(engine, bench, store, bench.units(), progress)
+    _finish(engine, bench, store, bench.units(), *told)
     return scores(plan, store)
 
 
@@ -352,7 +361,14 @@ def _pin(plan: Plan, store: Store) -> None:
         store.note(LEARNED, json.dumps(known | now, indent=1))
 
 
-def _finish(engine: Engine, bench: Bench, store: Store, wanted: Sequence[Unit], progress: bool) -> None:
+def _finish(
+    engine: Engine,
+    bench: Bench,
+    store: Store,
+    wanted: Sequence[Unit],
+    observers: Sequence[Observer],
+    cancel: Cancel | None,
+) -> None:
     """Do what the store lacks of some units."""
     known, left = parts_of(store), []
     for unit in wanted:
@@ -361,7 +377,8 @@ def _finish(engine: Engine, bench: Bench, store: Store, wanted: Sequence[Unit], 
         if not parts or not set(asked) <= set(names_of(store, parts)):
             left.append((unit, parts))
     if left:
-        engine.work(bench, store, left, progress)
+        with working("run", len(left), "unit", observers=observers, cancel=cancel) as work:
+            engine.work(bench, store, left, work)
 
 
 def scores(plan: Plan, store: Store) -> Scores:

@@ -13,6 +13,7 @@ from vitrail.bench.protocol_files import from_dict, to_dict
 from vitrail.bench.runner import Engine, run
 from vitrail.bench.store import Store
 from vitrail.errors import InputError
+from vitrail.events import Cancel, Observer
 from vitrail.method import parse as parse_method
 from vitrail.metric import expand
 
@@ -24,6 +25,8 @@ def perform(
     device: str | Sequence[str] | None = None,
     engine: Engine | None = None,
     progress: bool = False,
+    observers: Iterable[Observer] = (),
+    cancel: Cancel | None = None,
     command: str | None = None,
 ) -> Store:
     """Run all parts of a protocol, or what is left of them. What an earlier run of the folder had is kept.
@@ -37,6 +40,8 @@ def perform(
         device: Where the models live; several work side by side.
         engine: What does the work; this process by default.
         progress: Show progress bars.
+        observers: Functions that are told of every event of the work, see `vitrail.events`.
+        cancel: A token by which another thread can stop the work; what is done by then stays.
         command: How it was asked for, for the report.
     """
     protocol = placed(protocol)
@@ -57,7 +62,16 @@ def perform(
     try:
         for part in wanted:
             now = replace(protocol.part(part.name), methods=part.methods, ours=part.ours)
-            run(now.plan(), store.within(part.name), device=device, engine=engine, progress=progress, begun=begun)
+            run(
+                now.plan(),
+                store.within(part.name),
+                device=device,
+                engine=engine,
+                progress=progress,
+                observers=observers,
+                cancel=cancel,
+                begun=begun,
+            )
     except InputError:
         if before is not None:
             store.note(PROTOCOL, before)  # what was refused is not what the folder holds

@@ -19,10 +19,9 @@ from torch import Tensor
 from vitrail.bench.chunk import FAILURES, Chunk
 from vitrail.data import Item
 from vitrail.errors import InputError
-from vitrail.front import explain
-from vitrail.method import Method
+from vitrail.method import Explained, Method, Searches, explain_batch
 from vitrail.metric import Case, Metric, Pool
-from vitrail.model import View, is_out_of_memory
+from vitrail.model import View, in_parts, is_out_of_memory
 
 
 @dataclass(frozen=True)
@@ -62,13 +61,14 @@ def units(items: Sequence[Item], methods: Sequence[str], chunk: int) -> list[Uni
     ]
 
 
-def explained(view: View, chunk: Chunk, method: Method) -> pa.Table:
+def explained(view: View, chunk: Chunk, method: Method, *, shares: bool = False) -> pa.Table:
     """One row an image: its map, what was explained, the cost; or why there is none.
 
     Args:
         view: The model.
         chunk: The images.
         method: What explains them.
+        shares: Whether its search is kept with the chunk, because another method renders the same.
     """
     records = [
         {"image": row.item.name} | {key: getattr(row, key) for key in ("error", "label", "predicted", "confidence")}
@@ -77,7 +77,7 @@ def explained(view: View, chunk: Chunk, method: Method) -> pa.Table:
     for record, row in zip(records, chunk.rows):
         record["explained"] = row.explained
     if chunk.whole:
-        _explain(view, chunk, chunk.whole, method, records)
+        _explain(view, chunk, chunk.whole, method, records, chunk.searches if shares else None)
     return pa.Table.from_pylist(records, schema=SCHEMA)
 
 
@@ -143,11 +143,32 @@ SCHEMA = pa.schema(
 )
 
 
-def _explain(view: View, chunk: Chunk, rows: Sequence[int], method: Method, records: Sequence[dict[str, Any]]) -> None:
+def _explain(
+    view: View,
+    chunk: Chunk,
+    rows: Sequence[int],
+    method: Method,
+    records: Sequence[dict[str, Any]],
+    searches: Searches | None,
+) -> None:
     """All at once; where that fails, one by one, so that the image to blame is found and the others go on."""
-    start = time.perf_counter()
+
+    def some(part: slice) -> tuple[Explained, float]:
+        start = time.perf_counter()
+        (found,) = explain_batch(view, method, [chunk.batch(rows[part], method)], searches)
+        return found, (time.perf_counter() - start) / len(found.maps)
+
     try:
-        found = explain(view, chunk.inputs[rows], method, chunk.target(rows), batch=len(rows))
+        for part, (found, seconds) in in_parts(len(rows), len(rows), some):
+            searched = found.searched  # perhaps for another method: it costs what it cost then
+            cost = {
+                "seconds": max(seconds, searched.seconds),
+                "forwards": searched.cost.forwards,
+                "backwards": searched.cost.backwards,
+            }
+            empty = found.maps.flatten(1).amax(1) == found.maps.flatten(1).amin(1)
+            for row, values, nothing, notes in zip(rows[part], found.maps.cpu(), empty.tolist(), found.notes):
+                records[row].update(kept(values) | cost | {"empty": nothing, "notes": list(notes)})
     except FAILURES as error:
         if len(rows) == 1:
             records[rows[0]]["error"] = f"{method.spec} failed: {error}"
@@ -155,14 +176,7 @@ def _explain(view: View, chunk: Chunk, rows: Sequence[int], method: Method, reco
         if is_out_of_memory(error):
             raise
         for row in rows:
-            _explain(view, chunk, [row], method, records)
-        return
-    for row, empty, notes in zip(rows, found.empty.tolist(), found.notes):
-        records[row].update(empty=empty, notes=list(notes))
-    seconds = time.perf_counter() - start
-    cost = {"seconds": seconds, "forwards": found.forwards, "backwards": found.backwards}
-    for row, values in zip(rows, found.maps):
-        records[row].update(kept(values) | {name: value / len(rows) for name, value in cost.items()})
+            _explain(view, chunk, [row], method, records, searches)
 
 
 def _case(
@@ -185,4 +199,5 @@ def _case(
         method=method,
         others=others,
         shared=chunk.shared.setdefault(tuple(rows), {}),
+        logits=chunk.logits[rows],
     )

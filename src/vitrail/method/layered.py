@@ -11,21 +11,23 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import InputError
-from vitrail.method.base import METHODS, Batch, Method
+from vitrail.method.base import METHODS, Method
+from vitrail.method.batch import Batch
 from vitrail.model import Rule, View, full
 
 Block = int | Literal["middle", "last"]
 """A block of a model of any depth: counted from 0, from the end when negative, or by a word."""
 
 
-def alone(default: Any, *but: str) -> Any:
+def alone(default: Any, *but: str, stage: Literal["search", "render"] = "search") -> Any:
     """A field that counts where a method speaks alone; compositions read its layers without it, and refuse it.
 
     Args:
         default: The field's default.
         but: Compositions that read it all the same.
+        stage: ``render`` for what only the cheap half of the method reads.
     """
-    return dataclasses.field(default=default, metadata={"alone": True, "but": but})
+    return dataclasses.field(default=default, metadata={"alone": True, "but": but, "stage": stage})
 
 
 def check_base(name: str, base: Method, kind: type, what: str) -> None:
@@ -60,14 +62,19 @@ def block_of(block: Block, view: View, field: str = "start") -> int:
         view: The model.
         field: Its name, for the error message.
     """
-    words = {"middle": min(math.ceil(view.depth / 2), view.depth - 1), "last": view.depth - 1}
-    found = words.get(block, view.depth) if isinstance(block, str) else block
-    if not -view.depth <= found < view.depth:
+    return block_among(block, view.depth, view.name, field)
+
+
+def block_among(block: Block, depth: int, name: str, field: str = "start") -> int:
+    """The same, of a model of so many blocks that is called so."""
+    words = {"middle": min(math.ceil(depth / 2), depth - 1), "last": depth - 1}
+    found = words.get(block, depth) if isinstance(block, str) else block
+    if not -depth <= found < depth:
         raise InputError(
-            f"{field} must be 0 to {view.depth - 1}, -{view.depth} to -1 (counted from the end), middle or last on "
-            f"{view.name}, which has {view.depth} blocks, but {block} was given"
+            f"{field} must be 0 to {depth - 1}, -{depth} to -1 (counted from the end), middle or last on "
+            f"{name}, which has {depth} blocks, but {block} was given"
         )
-    return found % view.depth
+    return found % depth
 
 
 def check_start(start: int, view: View) -> None:
@@ -83,7 +90,7 @@ def states_and_gradients(
     check_start(start, view)
     trace = view.trace(batch.images, rule=rule, start=start, wide=wide)
     states = trace.states[start:]
-    gradients = view.gradient(batch.score(trace.logits), states)
+    gradients = view.gradient(batch.learn(trace.logits).score(trace.logits), states)
     return [full(state.detach()) for state in states], [full(gradient) for gradient in gradients]
 
 
@@ -142,9 +149,13 @@ class Layered(Method):
     def check_layers(self, view: View, start: int, composition: str) -> None:
         """Refuse layers that are zero by construction, whatever the picture; most methods have none."""
 
+    def increments(self, view: View, batch: Batch, start: int) -> Tensor:
+        """(layers, B, T): what each block from ``start`` on adds to the sum of PLUS; no layer is normalised."""
+        return self.layers(view, batch, start)
+
     def accumulate(self, view: View, batch: Batch, start: int) -> Tensor:
-        """(B, T): the sum PLUS takes over the blocks from ``start`` on, no layer normalised."""
-        return self.layers(view, batch, start).sum(0)
+        """(B, T): the sum PLUS takes over the blocks from ``start`` on."""
+        return self.increments(view, batch, start).sum(0)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from vitrail.model.rules.relevance import Entry, Relevance, relevances, trace_pi
 from vitrail.model.rules.tap import Tap
 from vitrail.model.sources.names import load, usable, zero_shot
 from vitrail.model.target import Likeness, Target, TargetLike, class_index, representation, resolve
-from vitrail.model.trace import Need, Precision, Trace, full, widest
+from vitrail.model.trace import Need, Precision, Trace, full, is_finite, widest
 from vitrail.model.view import View
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "class_index",
     "full",
     "in_parts",
+    "is_finite",
     "is_out_of_memory",
     "load",
     "pictures",

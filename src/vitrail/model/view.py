@@ -57,6 +57,7 @@ class View(Still):
         self._fingerprint: tuple[object, str] = (None, "")
         self._parts: tuple[object, tuple[BlockParts, ...] | None] = (None, None)
         self._activations: Activations | None = None
+        self._width: int | None = None
         self.passage = Passage()
         with self.still():
             self._inspect()
@@ -129,6 +130,15 @@ class View(Still):
         return size if found is None else found.grid
 
     @property
+    def width(self) -> int:
+        """Channels of a token, or of the feature map; 3, the image's own, where there is neither."""
+        if self._width is None:
+            with self.meter.apart(), torch.no_grad():
+                entry = self._trace(self.blank(self.size), TRUE, False, False, self.depth).entry
+                self._width = self.spatial(entry, self.size).shape[1]
+        return self._width
+
+    @property
     def depth(self) -> int:
         """The number of transformer blocks, 0 for other models."""
         return 0 if self.blocks is None else len(self.blocks.modules)
@@ -171,7 +181,7 @@ class View(Still):
         # Asked here: inside, gradients are possible again.
         model = self.passage.whole(self.model) if self.compiled and not torch.is_grad_enabled() else self.model
         with self.still(), taking(self, images.shape[2:]):
-            self.meter.forwards += len(images)
+            self.meter.begin(len(images))
             return logits_of(model(self.laid_out(images.to(self.device, self.dtype))))
 
     def laid_out(self, images: Tensor) -> Tensor:
@@ -237,7 +247,7 @@ class View(Still):
             layout: The layout they were embedded with.
             plain: Let the last block give every token, also where the head reads a few of them.
         """
-        self.meter.forwards += len(tokens)
+        self.meter.begin(len(tokens))
         left = self.passage.through(self, self._need_blocks().modules, tokens, layout, plain)
         return self.head(left, layout)
 
@@ -284,7 +294,7 @@ class View(Still):
         return self.kept(images, key, make)
 
     def _trace(self, images: Tensor, rule: Rule, attention: bool, pixels: bool, start: int) -> Trace:
-        self.meter.forwards += len(images)
+        self.meter.begin(len(images))
         caught: list[Tensor] = []
         with self.still(), torch.enable_grad(), watch.caught(self._entry(), caught):
             if pixels or self.blocks is None:
@@ -329,8 +339,8 @@ class View(Still):
             again: Keep the graph for another call.
             counted: Whether this is a pass of its own; of many that go back through a block each, one alone is.
         """
-        self.meter.backwards += len(scores) * counted
-        again = again or self._memory is not None
+        self.meter.begin(backwards=len(scores) * counted)
+        again = again or self.remembers
         found = torch.autograd.grad(scores.sum(), list(inputs), retain_graph=again, allow_unused=True)
         return [torch.zeros_like(x) if g is None else g.detach() for x, g in zip(inputs, found)]
 

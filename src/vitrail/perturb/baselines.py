@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -29,6 +29,8 @@ class Baseline(Configured, ABC):
 
     kind = "baseline"
     registry = BASELINES
+    of_target: ClassVar[bool] = False
+    """Whether the picture depends on what is explained."""
 
     @abstractmethod
     def fill(self, view: View, images: Tensor, target: Target) -> Tensor:
@@ -179,6 +181,8 @@ class AdaptiveBlur(Baseline):
         step: How much wider the next one is.
         below: The probability to fall below.
     """
+
+    of_target = True
 
     first: int = 31
     last: int = 101

@@ -49,7 +49,7 @@ def test_the_ablation_puts_noise_in_the_place_of_patches() -> None:
     centroids = torch.randn(2, 20, 16, generator=generator, dtype=torch.float64)
     batch = Batch(images, Target(torch.tensor(TARGETS)))
     with view.still():
-        maps = TIS(keep=0.25, ablation=True).sample(view, batch, centroids)
+        (maps,) = TIS(keep=0.25, ablation=True).sample(view, [batch], centroids)
     labels = grid_labels((64, 64), (4, 4))
     for i, target in enumerate(TARGETS):
         noise = torch.rand(16, 3, 64, 64, generator=batch.generator(i, 1)).double()
@@ -93,7 +93,7 @@ def test_a_token_that_no_mask_keeps_gets_the_smallest_value() -> None:
     images = pictures(1, view.size).double()
     centroids = torch.arange(16, dtype=torch.float64).expand(1, 3, 16)
     with view.still():
-        maps = TIS().sample(view, Batch(images, Target(torch.tensor([1]))), centroids)
+        (maps,) = TIS().sample(view, [Batch(images, Target(torch.tensor([1])))], centroids)
     assert torch.isfinite(maps).all()
     assert maps.std() < 1e-12
 
@@ -175,7 +175,7 @@ def test_agrees_with_the_authors_code_on_the_same_centroids(assets: Path) -> Non
     method = vitrail.method.parse(spec)
     assert isinstance(method, TIS)
     with view.still():
-        found = method.sample(view, Batch(images), centroids)
+        found = method.render({"map": method.sample(view, [Batch(images)], centroids)[0]})
     close = agreement(found.numpy(), maps)
     assert close.pearson > 0.999999
     assert close.error <= 1e-5

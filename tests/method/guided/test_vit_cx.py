@@ -113,7 +113,7 @@ def test_agrees_with_the_authors_code_on_the_same_noise(assets: Path) -> None:
     with view.still(), torch.no_grad():
         masks = [grouped(features, batch.size, 0.1) for features in clean_features(view, batch)]
         assert [len(own) for own in masks] == counts
-        found = ViTCX().explain(view, batch, masks, [torch.arange(count) for count in counts])
+        (found,) = ViTCX().explain(view, [batch], masks, [torch.arange(count) for count in counts])
     close = agreement(F.avg_pool2d(found, 16).numpy(), maps)
     assert close.pearson > 0.999999
     assert close.error <= 1e-5

@@ -55,13 +55,13 @@ def test_agrees_with_captum() -> None:
 def test_finds_the_slopes_of_a_linear_answer() -> None:
     shown = coins(200, 9, torch.Generator().manual_seed(0))[None]
     slopes = torch.arange(-4.0, 5.0, dtype=torch.float64)
-    found = ridge_slopes(shown, shown.double() @ slopes + 7, width=0.25, ridge=1e-9)
-    assert close(found[0], slopes)
+    found = ridge_slopes(shown, (shown.double() @ slopes + 7)[..., None], width=0.25, ridge=1e-9)
+    assert close(found[0, :, 0], slopes)
 
 
 def test_a_sample_that_shows_nothing_is_as_far_as_can_be() -> None:
     shown = torch.tensor([[[False, False], [True, True], [True, False]]])
-    assert torch.isfinite(ridge_slopes(shown, torch.tensor([[0.0, 1.0, 0.5]]), 0.25, 1.0)).all()
+    assert torch.isfinite(ridge_slopes(shown, torch.tensor([[[0.0], [1.0], [0.5]]]), 0.25, 1.0)).all()
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_many_cells_on_two_threads() -> None:
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        found = ridge_slopes(shown, scores, 0.25, 1.0)
+        found = ridge_slopes(shown, scores[..., None], 0.25, 1.0)[..., 0]
     finally:
         torch.set_num_threads(threads)
     assert close(found[1], oracle.ridge_fit(shown[1].numpy(), scores[1].numpy(), 0.25, 1.0))

@@ -100,7 +100,7 @@ def test_agrees_with_the_authors_code(assets: Path) -> None:
     grids = np.unpackbits(stored["grids"]).astype(bool).reshape(64, 8, 8)
     with torch.no_grad():
         target = Target(view.logits(images).argmax(1))
-    ask = perturb.Responder(perturb.PixelCanvas(view, images, [torch.zeros_like(images)]), target)
-    found = seen_through(ask, _masks(grids, stored["shifts"], (224, 224))) / (64 * float(stored["keep"]))
+    ask = perturb.Responder(perturb.PixelCanvas(view, images, [torch.zeros_like(images)]), [target])
+    (found,) = seen_through(ask, _masks(grids, stored["shifts"], (224, 224))) / (64 * float(stored["keep"]))
     close = agreement(F.avg_pool2d(found[:, None], 16)[:, 0].numpy(), stored["maps"])
     assert close.error <= 1e-5

@@ -355,7 +355,7 @@ class Fragile(Method):
     how: str = "raises"
 
     def maps(self, view: View, batch: Batch) -> Tensor:
-        self.seen.append(batch.given_or_predicted(view).classes.tolist())
+        self.seen.append(batch.settle(view).classes.tolist())
         found = batch.images.mean(1)
         bad = batch.images[:, 0, 0, 0] > 0
         if view.fingerprint() == self.intact or not bad.any():

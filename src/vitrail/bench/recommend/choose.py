@@ -4,7 +4,7 @@ import csv
 import hashlib
 import io
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from vitrail.bench.protocol import Column, Part, Protocol
@@ -15,6 +15,7 @@ from vitrail.bench.runner import scores
 from vitrail.bench.store import Store
 from vitrail.bench.tables import perform
 from vitrail.errors import InputError
+from vitrail.events import Cancel, Observer
 from vitrail.explanation import check_writable, write_whole
 from vitrail.method import parse
 from vitrail.model import Precision, View, load, sources_of
@@ -60,6 +61,8 @@ def recommend(
     device: str | None = None,
     precision: Precision = "fp32",
     progress: bool = False,
+    observers: Iterable[Observer] = (),
+    cancel: Cancel | None = None,
     command: str | None = None,
 ) -> Recommendation:
     """Try methods on a model and pictures, and say which one to use.
@@ -74,6 +77,8 @@ def recommend(
         device: Where the model lives; the GPU by default if there is one.
         precision: Arithmetic of the model's passes.
         progress: Show progress bars.
+        observers: Functions that are told of every event of the work, see `vitrail.events`.
+        cancel: A token by which another thread can stop the work.
         command: How it was asked for, for the report.
     """
     for spec in methods:
@@ -85,7 +90,15 @@ def recommend(
         place = scratch if out is None else out
         data = _table(files, Path(place)) if files else f"folder:{images[0]}"
         protocol = _protocol(view, model, checkpoint, data, chosen, limit, precision)
-        store = perform(protocol, place, device=device, progress=progress, command=command)
+        store = perform(
+            protocol,
+            place,
+            device=device,
+            progress=progress,
+            observers=observers,
+            cancel=cancel,
+            command=command,
+        )
         return _read(protocol, store, view.name, unavailable)
 
 

@@ -171,13 +171,13 @@ def _find(view: View) -> tuple[Place, ...]:
         if seen is not None:
             last[seen[1]] = Place(module, call, seen[0])
 
-    handles = [module.register_forward_hook(note) for module in modules]
-    try:
-        with view.still(), torch.no_grad():
+    with view.still(), torch.no_grad():
+        handles = [module.register_forward_hook(note) for module in modules]
+        try:
             view.model(images)
-    finally:
-        for handle in handles:
-            handle.remove()
+        finally:
+            for handle in handles:
+                handle.remove()
     chosen: list[Place] = []
     finest = 0.0
     for rows in sorted(last):

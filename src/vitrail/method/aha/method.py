@@ -10,8 +10,11 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import InputError
-from vitrail.method.base import Batch, Method, register
+from vitrail.events import Passes
+from vitrail.method.base import MAP, Method, State, register
+from vitrail.method.batch import Batch
 from vitrail.model import View
+from vitrail.spec import rendered
 
 if TYPE_CHECKING:
     from vitrail.method.aha.explainer import Explainer
@@ -56,7 +59,7 @@ class AHA(Method):
     refine: int = 0
     rate: float = 3e-4
     other_model: bool = False
-    contrast: float | None = None
+    contrast: float | None = rendered(None)
 
     def __post_init__(self) -> None:
         if self.contrast is not None and self.contrast <= 0:
@@ -72,8 +75,8 @@ class AHA(Method):
                 "or leave it out"
             )
 
-    def passes(self, view: View, size: tuple[int, int]) -> int | None:
-        return 1 + 2 * CURVE * self.refine if self.refine else None
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        return Passes(1 + 2 * CURVE * self.refine, 1 + 2 * CURVE * self.refine)
 
     def check(self, view: View) -> None:
         super().check(view)
@@ -105,15 +108,21 @@ class AHA(Method):
         found.check(view, other_model=self.other_model)
         return found
 
-    def maps(self, view: View, batch: Batch) -> Tensor:
+    def search(self, view: View, batch: Batch) -> State:
+        """The map as it was learned, and the power that training found."""
         from vitrail.method.aha.known import LEARNED
 
         explainer = self.loaded(view)
-        found = explainer.magnitudes(self._ranked(explainer, view, batch), self.contrast)
+        with view.still():  # a recording's memory is shared by all threads
+            found = self._ranked(explainer, view, batch)
         sentence = UNSEEN[2 if explainer.config["evidence"] else 1 if self.refine else 0]
         batch.note(sentence, explainer.unseen(_classes(batch)))
         batch.note(LEARNED, explainer.trained_on(view, batch.images))
-        return found
+        return {MAP: found, "contrast": torch.full((len(batch),), float(explainer.config["contrast"]))}
+
+    def render(self, state: State) -> Tensor:
+        power = float(state["contrast"][0]) if self.contrast is None else self.contrast
+        return state[MAP] if power == 1 else state[MAP] ** power
 
     def _ranked(self, explainer: "Explainer", view: View, batch: Batch) -> Tensor:
         """(B, H, W) as they were learned."""
@@ -124,10 +133,10 @@ class AHA(Method):
 
         recording = None if self.refine else recorded(explainer, view, batch.images)
         if recording is not None:
-            batch.score(recording.look(view, batch.images))
+            batch.learn(recording.look(view, batch.images))
             return recording.tell(view, _classes(batch))
         sight = explainer.encode(view, batch.images)
-        batch.score(sight.logits)
+        batch.learn(sight.logits)
         classes = _classes(batch)
         if not self.refine:
             return answered(explainer, sight, batch.images, classes)

@@ -13,8 +13,10 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import InputError
+from vitrail.events import Passes
 from vitrail.method.attention.transition import check_steps, first_block, integrated_gradient, readout_rows
-from vitrail.method.base import Batch, Method, register
+from vitrail.method.base import Method, register
+from vitrail.method.batch import Batch
 from vitrail.method.layered import Block, weighted
 from vitrail.model import Need, Trace, View, full
 
@@ -32,6 +34,9 @@ class BiAttn(Method):
     def __post_init__(self) -> None:
         check_steps(self.id, self.steps)
 
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        return Passes(self.steps, self.steps)
+
     @abstractmethod
     def graph_start(self, view: View, start: int) -> int:
         """The first block whose attention gradient is needed."""
@@ -45,7 +50,7 @@ class BiAttn(Method):
         start = first_block(view, self.start, self.part)
         begin = self.graph_start(view, start)
         trace = view.trace(batch.images, attention=True, start=begin)
-        gradients = view.gradient(batch.score(trace.logits), trace.attention[begin:])
+        gradients = view.gradient(batch.learn(trace.logits).score(trace.logits), trace.attention[begin:])
         rows, weights = readout_rows(view, trace, layout)
         matrices = self.perception(view, trace, gradients, start)
         own = torch.eye(layout.tokens, device=weights.device)[rows].to(matrices[-1])

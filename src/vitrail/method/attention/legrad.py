@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import InputError
-from vitrail.method.base import Batch, Method, register
+from vitrail.method.base import Method, register
+from vitrail.method.batch import Batch
 from vitrail.model import Layout, Need, View, full
 
 
@@ -40,7 +41,7 @@ class LeGrad(Method):
         layout = view.layout(batch.size)
         start = max(0, view.depth - (self.layers or view.depth))
         trace = view.trace(batch.images, attention=True, start=start)
-        batch.score(trace.logits)
+        batch.learn(trace.logits)
         found = []
         for block in range(start, view.depth):
             state = trace.states[block + 1]

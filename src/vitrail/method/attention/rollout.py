@@ -10,7 +10,9 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from vitrail.errors import InputError
-from vitrail.method.base import RULES, Batch, Gradient, Method, register
+from vitrail.events import Passes
+from vitrail.method.base import RULES, Gradient, Method, register
+from vitrail.method.batch import Batch
 from vitrail.method.layered import (
     Block,
     Layered,
@@ -40,10 +42,13 @@ class RawAttention(Mixing):
     normalise: ClassVar[bool] = True
     layer: Block = alone(-1)
 
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        return Passes(1)
+
     def matrices(self, view: View, batch: Batch, start: int) -> tuple[list[Tensor], Tensor]:
         check_start(start, view)
         trace = view.trace(batch.images, attention=True, start=view.depth)  # no gradient, no graph
-        batch.score(trace.logits)
+        batch.learn(trace.logits)
         matrices = [full(attention.detach()).mean(1) for attention in trace.attention[start:]]
         return matrices, view.readout_weights(trace, view.layout(batch.size))
 
@@ -74,7 +79,7 @@ class GenAtt(Mixing):
         check_start(start, view)
         trace = view.trace(batch.images, attention=True, rule=RULES[self.gradient], start=start)
         layers = trace.attention[start:]
-        gradients = view.gradient(batch.score(trace.logits), layers)
+        gradients = view.gradient(batch.learn(trace.logits).score(trace.logits), layers)
         products = (full(attention.detach()) * full(gradient) for attention, gradient in zip(layers, gradients))
         matrices = [self._fused(product) for product in products]
         return matrices, view.readout_weights(trace, view.layout(batch.size))
@@ -108,6 +113,9 @@ class Rollout(Method):
     def tells_classes(self) -> bool:
         return self.base.tells_classes()
 
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        return self.base.passes(view, size)
+
     def maps(self, view: View, batch: Batch) -> Tensor:
         return view.patch_map(self.base.rolled(view, batch, block_of(self.start, view)), view.layout(batch.size))
 
@@ -132,7 +140,7 @@ class GradRollout(GenAtt):
             return super().matrices(view, batch, start)
         check_start(start, view)
         trace = view.trace(batch.images, attention=True, rule=RULES[self.gradient], start=start)
-        gradients = view.gradient(batch.score(trace.logits), trace.attention[start:])
+        gradients = view.gradient(batch.learn(trace.logits).score(trace.logits), trace.attention[start:])
         layers = [full(attention.detach()) for attention in trace.attention[start:]]
         products = [attention * full(gradient) for attention, gradient in zip(layers, gradients)]
         slopes = [p - attention * p.sum(-1, keepdim=True) for p, attention in zip(products, layers)]
@@ -178,7 +186,7 @@ class AttIxG(Layered):
         trace = view.trace(batch.images, attention=True, rule=RULES[self.gradient], start=start)
         behind = self.compat == "paper"
         states = trace.states[start + 1 : -1] if behind else trace.states[start:-1]
-        gradients = view.gradient(batch.score(trace.logits), states)
+        gradients = view.gradient(batch.learn(trace.logits).score(trace.logits), states)
         received = [full(attention.detach()).mean((1, 2)) for attention in trace.attention[start:]]
         weights = [attended[..., None] * full(gradient) for attended, gradient in zip(received, gradients)]
         return products(view, batch, [full(state.detach()) for state in states], weights)

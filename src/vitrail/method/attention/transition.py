@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import InputError
-from vitrail.method.base import Batch, Method, register
+from vitrail.events import Passes
+from vitrail.method.base import Method, register
+from vitrail.method.batch import Batch
 from vitrail.method.layered import Block, block_of, weighted
 from vitrail.model import Layout, Need, Tap, Trace, View, full
 
@@ -50,11 +52,14 @@ class TransitionAttention(Method):
         if not self.carried and (self.start is not None or self.last_twice):
             raise InputError("t_attn(carried=False) reads the last block alone; leave start and last_twice out")
 
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        return Passes(self.steps, self.steps)
+
     def maps(self, view: View, batch: Batch) -> Tensor:
         layout = view.layout(batch.size)
         start = first_block(view, self.start, 3)
         trace = view.trace(batch.images, attention=True, start=view.depth - 1)
-        (clean,) = view.gradient(batch.score(trace.logits), trace.attention[-1:])
+        (clean,) = view.gradient(batch.learn(trace.logits).score(trace.logits), trace.attention[-1:])
         rows, weights = readout_rows(view, trace, layout)
         total = integrated_gradient(view, batch, clean[:, :, rows], rows, self.steps)
         if not self.carried:
@@ -107,7 +112,7 @@ def integrated_gradient(view: View, batch: Batch, clean: Tensor, rows: Tensor, s
 
         def enter() -> Tensor:
             copies = (alphas.view(-1, 1, 1, 1, 1) * images).flatten(0, 1)
-            view.meter.forwards += len(copies)
+            view.meter.begin(len(copies))
             # Only the last block's attention is asked about: the blocks before it run as fast as the model can.
             with torch.no_grad():
                 return view.encode(view.embed(copies), layout, stop=view.depth - 1)[-1]

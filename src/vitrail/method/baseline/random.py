@@ -6,7 +6,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vitrail.method.base import Batch, Method, register
+from vitrail.events import Passes
+from vitrail.method.base import Method, register
+from vitrail.method.batch import Batch
 from vitrail.model import View
 
 
@@ -17,6 +19,9 @@ class Random(Method):
 
     classless: ClassVar[bool] = True
     seed: int = 0
+
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        return Passes(1)
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         grid = view.grid_at(batch.size)

@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitrail.errors import InputError
-from vitrail.method.base import Batch, register
+from vitrail.method.base import register
+from vitrail.method.batch import Batch
 from vitrail.method.layered import Block, Layered, alone, block_of, check_start, products, states_and_gradients
 from vitrail.model import FROZEN, BlockParts, Need, Rule, View, full
 from vitrail.spec import unseen
@@ -92,7 +93,8 @@ class DecompX(Layered):
         """(B,): what the biases from block ``start`` on have in the score: all that no token has."""
         shares = self.layers(view, batch, block_of(self.start, view))[0].sum(-1)
         with torch.no_grad():
-            return full(batch.score(view.logits(batch.images))) - shares
+            logits = view.logits(batch.images)
+            return full(batch.learn(logits).score(logits)) - shares
 
     def shares(self, view: View, batch: Batch, start: int) -> Tensor:
         """(B, T): every token's share in the score with the biases shared out, so that they add up to it."""
@@ -103,7 +105,7 @@ class DecompX(Layered):
                 f"decompx(bias=cls) gives the biases to the class token, but {view.name} has none; use bias=absdot"
             )
         trace = view.trace(batch.images, attention=True, rule=self._rule, start=view.depth)
-        scores = batch.score(trace.logits)
+        scores = batch.learn(trace.logits).score(trace.logits)
         # Behind the blocks the frozen head is affine too: its gradient carries the parts to the score.
         (readout,) = view.gradient(scores, trace.states[-1:])
         pieces = view.parts

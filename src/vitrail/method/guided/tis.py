@@ -1,5 +1,6 @@
 """TIS: the model is asked about samples of its tokens, which its own activations choose."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -7,9 +8,13 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import InputError
-from vitrail.method.base import Batch, Method, register
+from vitrail.events import Passes
+from vitrail.method.base import MAP, SharedPasses, State, register
+from vitrail.method.batch import Batch
+from vitrail.method.cells import asking
 from vitrail.model import Need, View, full, in_parts
-from vitrail.perturb import Canvas, RemovalCanvas, Responder, cell_canvas, counted, order_of
+from vitrail.perturb import Canvas, RemovalCanvas, cell_canvas, counted, order_of
+from vitrail.spec import rendered
 
 ROUNDS, MOVED, LOOK = 100, 1e-4, 8
 """k-means stops after so many rounds, or where an image's centroids move less (the sum of squares); only every so many
@@ -31,7 +36,7 @@ UNSEEN = "{spec}: {count} of {patches} patches are in none of its masks and shar
     needs=(Need.TOKENS,),
 )
 @dataclass(frozen=True)
-class TIS(Method):
+class TIS(SharedPasses):
     """Transformer input sampling: how probable the target is, on average, while a token is among those kept.
 
     Every channel of every block's output is a picture over the patches. k-means makes ``masks`` typical pictures of
@@ -56,7 +61,7 @@ class TIS(Method):
     keep: int | float | tuple[int | float, ...] = 0.5
     layers: tuple[int, ...] | None = None
     ablation: bool = False
-    normalise: bool = False
+    normalise: bool = rendered(False)
     seed: int = 0
     compat: Literal["none", "authors"] = "none"
 
@@ -76,19 +81,23 @@ class TIS(Method):
         """The shares or numbers of tokens kept, also where there is only one."""
         return self.keep if isinstance(self.keep, tuple) else (self.keep,)
 
-    def passes(self, view: View, size: tuple[int, int]) -> int:
-        return self.masks * len(self.shares) + 1
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        return Passes(self.masks * len(self.shares) + 1)
 
-    def maps(self, view: View, batch: Batch) -> Tensor:
+    def search_shared(self, view: View, batches: Sequence[Batch]) -> list[State]:
+        batch = batches[0]
         with torch.no_grad(), view.exactly():
             points = self.points(view, batch)
             centroids = kmeans(points, self.start(points, batch), empty="zero" if self.compat == "authors" else "stay")
-        return self.sample(view, batch, centroids)
+        return [{MAP: found} for found in self.sample(view, batches, centroids)]
+
+    def render(self, state: State) -> Tensor:
+        return stretched(state[MAP]) if self.normalise else state[MAP]
 
     def points(self, view: View, batch: Batch) -> Tensor:
         """(B, layers x channels, N): every channel of the blocks' outputs, over the patches."""
         trace = view.trace(batch.images, start=view.depth)
-        batch.score(trace.logits)
+        batch.learn(trace.logits)
         batch.check()  # distances between what is not a number say nothing
         layers = range(view.depth) if self.layers is None else self.layers
         if not all(-view.depth <= layer < view.depth for layer in layers):
@@ -101,14 +110,16 @@ class TIS(Method):
         chosen = [torch.randperm(points.shape[1], generator=batch.generator(i, self.seed)) for i in range(len(batch))]
         return torch.stack(chosen)[:, : self.masks].to(points.device)
 
-    def sample(self, view: View, batch: Batch, centroids: Tensor) -> Tensor:
-        """The maps that (B, masks, N) pictures over the patches give."""
+    def sample(self, view: View, batches: Sequence[Batch], centroids: Tensor) -> list[Tensor]:
+        """The maps that (B, masks, N) pictures over the patches give, of each target."""
         images, masks, patches = centroids.shape
-        target = batch.settle(view)
-        ask = Responder(self._canvas(view, batch), target, heard=batch.heard)
+        for batch in batches:
+            batch.settle(view)
+        ask = asking(self._canvas(view, batches[0]), batches)
         which = torch.arange(images, device=centroids.device).repeat_interleave(masks)
         order = order_of(centroids)
-        weighed, times = (centroids.new_zeros(images, patches) for _ in range(2))
+        weighed = [centroids.new_zeros(images, patches) for _ in batches]
+        times = centroids.new_zeros(images, patches)
         for count in self.counts(view, patches):
             kept = order[..., :count]
             shown = torch.zeros_like(centroids, dtype=torch.bool).scatter_(2, kept, True)
@@ -117,11 +128,13 @@ class TIS(Method):
                 scores = ask(which, shown.flatten(0, 1), noise)
             else:
                 scores = ask(which, (kept if kept.shape[2] < patches else shown).flatten(0, 1))
-            weighed += (scores.view(images, masks, 1) * shown).sum(1)
+            for own, column in zip(weighed, scores.unbind(1)):
+                own += (column.view(images, masks, 1) * shown).sum(1)
             times += shown.sum(1)
-        self._tell(batch, (times == 0).sum(1), patches, masks)
-        maps = view.patch_map(mean_score(weighed, times), view.layout(batch.size))
-        return stretched(maps) if self.normalise else maps
+        for batch in batches:
+            self._tell(batch, (times == 0).sum(1), patches, masks)
+        layout = view.layout(batches[0].size)
+        return [view.patch_map(mean_score(own, times), layout) for own in weighed]
 
     def counts(self, view: View, patches: int) -> list[int]:
         """How many of the patches the masks keep, for each of `shares`."""

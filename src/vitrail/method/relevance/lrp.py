@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import InputError
-from vitrail.method.base import Batch, register
+from vitrail.events import Passes
+from vitrail.method.base import register
+from vitrail.method.batch import Batch
 from vitrail.method.layered import Block, Layered, Mixing, alone, block_of, check_start, weighted
 from vitrail.model import Entry, Need, Relevance, View, full, relevances, trace_pixels, trace_tokens
 from vitrail.spec import unseen
@@ -27,7 +29,7 @@ def attention_relevance(view: View, batch: Batch, rules: Relevance, start: int) 
     """The (B, heads, T, T) relevance of the attention of each block from ``start`` on, and the readout's (B, T) row."""
     check_start(start, view)
     trace = trace_tokens(view, batch.images, rules, start)
-    found = relevances(view, batch.score(trace.logits), trace.attention)
+    found = relevances(view, batch.learn(trace.logits).score(trace.logits), trace.attention)
     return found, view.readout_weights(trace, view.layout(batch.size))
 
 
@@ -46,10 +48,13 @@ class TAttr(Mixing):
     start: Block = alone(0)
     normalise: bool = alone(False, "rollout")  # type: ignore[misc]
 
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        return Passes(2, 2)
+
     def matrices(self, view: View, batch: Batch, start: int) -> tuple[list[Tensor], Tensor]:
         found, row = attention_relevance(view, batch, CONSERVING, start)
         trace = view.trace(batch.images, attention=True, start=start)
-        gradients = view.gradient(batch.score(trace.logits), trace.attention[start:])
+        gradients = view.gradient(batch.learn(trace.logits).score(trace.logits), trace.attention[start:])
         return [(r * full(gradient)).relu().mean(1) for r, gradient in zip(found, gradients)], row
 
     def rolled(self, view: View, batch: Batch, start: int) -> Tensor:
@@ -147,13 +152,15 @@ class LRP(Layered):
         if not self.wide and view.blocks is not None:
             raise InputError(f"lrp(wide=False) is for CNNs, but {view.name} has token blocks; use lrp")
         logits, leaves = trace_pixels(view, batch.images, self._chosen(view), self.entry, self.wide)
-        found = relevances(view, batch.score(logits), leaves, self.start == "logit")
+        found = relevances(view, batch.learn(logits).score(logits), leaves, self.start == "logit")
         return torch.stack(found).sum((0, 2))
 
     def layers(self, view: View, batch: Batch, start: int) -> Tensor:
         check_start(start, view)
         trace = trace_tokens(view, batch.images, self._chosen(view), start)
-        found = relevances(view, batch.score(trace.logits), trace.states[:-1], self.start == "logit")
+        found = relevances(
+            view, batch.learn(trace.logits).score(trace.logits), trace.states[:-1], self.start == "logit"
+        )
         return torch.stack([r.sum(-1) for r in found])
 
     def check(self, view: View) -> None:

@@ -102,7 +102,7 @@ class Infidelity(Metric):
         canvas, draw = self._squares(case) if self.perturbation == "square" else self._noise(case)
         share = case.maps[0].numel() / (case.size[0] * case.size[1])
         heat = share * case.heat("signed", self.enlarge).flatten(1).double()
-        with case.view.still():  # never in inference mode, whose tensors cannot be written to below
+        with case.view.still(turns=True):  # never in inference mode, whose tensors cannot be written to below
             foretold = heat.new_empty(len(case), self.samples)
 
         def shown(which: Tensor, number: Tensor) -> Tensor:

@@ -87,7 +87,7 @@ def moves(case: Case, samples: int, radius: float, seed: int, draws: Literal["ne
     own = checksum(case.images)
 
     def ask(part: slice) -> Tensor:
-        with case.view.still():  # never in inference mode, whose tensors no gradient can use
+        with case.view.still(turns=True):  # never in inference mode, whose tensors no gradient can use
             copies = noisy(case.images, seeds[:, part], radius)
             keys = seeds[:, part].T.flatten() if draws == "new" else own.repeat(len(copies))
             moved = case.explain(copies.flatten(0, 1), case.target.repeat(len(copies)), keys=keys)

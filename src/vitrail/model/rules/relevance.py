@@ -317,14 +317,14 @@ def _trace_tokens(view: View, images: Tensor, rules: Relevance, start: int, foll
         return (left, *output[1:]) if isinstance(output, tuple) else left
 
     modules = [own(block) for block in blocks.modules]
-    handles = [block.register_forward_pre_hook(entering) for block in modules[start:]]
-    handles.append(modules[-1].register_forward_hook(leaving))
-    try:
-        with _running(view, images), tap:
+    with _running(view, images), tap:
+        handles = [block.register_forward_pre_hook(entering) for block in modules[start:]]
+        handles.append(modules[-1].register_forward_hook(leaving))
+        try:
             logits = tap.last(logits_of(view.model(images)))
-    finally:
-        for handle in handles:
-            handle.remove()
+        finally:
+            for handle in handles:
+                handle.remove()
     pool = None
     if view.readout.attention:
         pool = pool_among(tap.attention[seen[1] :], len(images), states[-1].shape[1])
@@ -383,7 +383,7 @@ def relevances(view: View, scores: Tensor, tensors: list[Tensor], whole: bool = 
 def _running(view: View, images: Tensor) -> Iterator[None]:
     """The model held still, in the graph, at full precision; one forward pass is counted."""
     _refuse_recurrence(view)
-    view.meter.forwards += len(images)
+    view.meter.begin(len(images))
     size = (images.shape[-2], images.shape[-1])
     if size != view.size:
         view.grid_at(size)  # says it in a sentence where the model cannot take that size
