@@ -1,6 +1,5 @@
 """What a method is: a frozen dataclass with one function, `Method.maps`, and a line in the registry."""
 
-import fnmatch
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,15 +11,17 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import InputError, option
+from vitrail.fields import schema
 from vitrail.model import FROZEN, TRUE, Need, Rule, Target, TargetLike, View, full, in_parts, resolve, widest
-from vitrail.spec import Configured, family_of, parameters, read
+from vitrail.registry import Registry
+from vitrail.spec import Configured, entered, family_of, parameters, read
 
 Gradient = Literal["true", "frozen"]
 """The model's own gradient, or the one with attention, normalisers and gates held constant."""
 
 RULES: dict[str, Rule] = {"true": TRUE, "frozen": FROZEN}
 
-METHODS: dict[str, type["Method"]] = {}
+METHODS: Registry[type["Method"]] = Registry("method", "vitrail.methods", tell=lambda name, _: describe(name))
 
 ROUNDED = "{spec} gave no value above the rounding of its own computation: the map is empty"
 UNMOVED = "every changed picture got the same answer, up to rounding, so {spec} has nothing to tell: the map is empty"
@@ -361,7 +362,9 @@ _NEED_WORDS = {
 M = TypeVar("M", bound=type[Method])
 
 
-def register(name: str, *, paper: str, cost: str, needs: Iterable[Need] = (Need.GRADIENTS,)) -> Callable[[M], M]:
+def register(
+    name: str, *, paper: str, cost: str, needs: Iterable[Need] = (Need.GRADIENTS,), was: tuple[str, ...] = ()
+) -> Callable[[M], M]:
     """Enter a method in the registry.
 
     Args:
@@ -369,13 +372,12 @@ def register(name: str, *, paper: str, cost: str, needs: Iterable[Need] = (Need.
         paper: Where it comes from.
         cost: Forward and backward passes an image, in words.
         needs: What it needs from the model.
+        was: The names that it had before.
     """
 
     def enter(cls: M) -> M:
-        if name in METHODS:
-            raise ValueError(f"two methods are called {name}")
-        cls.id, cls.family, cls.paper, cls.cost, cls.needs = name, family_of(cls), paper, cost, frozenset(needs)
-        METHODS[name] = cls
+        entered(cls, name, was)
+        cls.family, cls.paper, cls.cost, cls.needs = family_of(cls), paper, cost, frozenset(needs)
         return cls
 
     return enter
@@ -393,7 +395,7 @@ def parse(spec: str | Method) -> Method:
 
 def methods(pattern: str = "*") -> list[str]:
     """The ids of all methods, or of those that match a pattern such as ``*cam*``."""
-    return [name for name in sorted(METHODS) if fnmatch.fnmatchcase(name, pattern)]
+    return METHODS.names(pattern)
 
 
 def describe(name: str) -> dict[str, Any]:
@@ -406,5 +408,6 @@ def describe(name: str) -> dict[str, Any]:
         "needs": sorted(need.value for need in cls.needs),
         "cost": cls.cost,
         "params": parameters(cls),
+        "schema": schema(cls),
         "summary": (cls.__doc__ or "").strip().splitlines()[0],
     }

@@ -1,4 +1,4 @@
-"""What methods that ask about half-hidden pictures share: their cells, their random numbers and their checks."""
+"""What methods that ask about half-hidden pictures share: their cells and their random numbers."""
 
 import math
 from collections.abc import Callable
@@ -13,6 +13,12 @@ from vitrail.perturb import Baseline, Responder, Score, cell_canvas
 
 MOST_CELLS = 4096
 """More cells than this are pixels of a model without a grid: no method here has an answer for them in any time."""
+
+FINEST = 64
+"""Rows, and columns, of as many cells."""
+
+MOST_SHOWN = 10**8
+"""Cells in all pictures of an image together: more would not fit the memory of most machines."""
 
 
 class Cells(Method):
@@ -33,11 +39,22 @@ class Cells(Method):
         """How many cells there are."""
         return math.prod(self.shape(view, size))
 
-    def asking(self, view: View, batch: Batch) -> Responder:
-        """Answers about the cells of the batch's images."""
+    def asking(self, view: View, batch: Batch, pictures: int) -> Responder:
+        """Answers about the cells of the batch's images.
+
+        Args:
+            view: The model.
+            batch: The images.
+            pictures: How many half-hidden pictures of each image are held at once.
+        """
         cells = self.count(view, batch.size)
         if cells > MOST_CELLS:
             raise InputError(f"{self.spec} would have {cells} cells on {view.name}; give it fewer, such as grid=14")
+        if cells * pictures > MOST_SHOWN:
+            raise InputError(
+                f"{self.spec} would hold {pictures:,} pictures of {cells:,} cells on {view.name}, more than fit in "
+                f"memory; at most {MOST_SHOWN // cells:,} of so many cells do"
+            )
         target = batch.settle(view)
         fill = filled(view, batch, self.baseline, target)
         grid = None if self.grid is None else (self.grid, self.grid)
@@ -62,17 +79,3 @@ def ends(ask: Responder) -> tuple[Tensor, Tensor]:
     both = torch.arange(2, device=ask.canvas.view.device).bool()[:, None].expand(2, ask.canvas.cells)
     none, whole = ask.each(both).T
     return none, whole
-
-
-def at_least(method: Method, least: int, **given: int | None) -> None:
-    """Refuse counts that are too small; None is not a count."""
-    for name, value in given.items():
-        if value is not None and value < least:
-            raise InputError(f"{method.id} needs {name} to be {least} or more, but {name}={value} was given")
-
-
-def positive(method: Method, **given: float) -> None:
-    """Refuse numbers that must be above zero and are not."""
-    for name, value in given.items():
-        if not value > 0:
-            raise InputError(f"{method.id} needs {name} above 0, but {name}={value} was given")

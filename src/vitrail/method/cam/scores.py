@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitrail.errors import InputError
+from vitrail.fields import number
 from vitrail.method.base import Batch, Method, register
 from vitrail.method.cam.gradients import positions
 from vitrail.model import Need, View, full
@@ -21,12 +21,6 @@ def clean_features(view: View, batch: Batch) -> Tensor:
     batch.score(trace.logits)
     batch.check()  # not every decomposition takes what is not a number
     return full(view.spatial(trace.entry.detach(), batch.size))
-
-
-def check_channels(name: str, channels: int | None) -> None:
-    """Refuse to look at no channel at all."""
-    if channels is not None and channels < 1:
-        raise InputError(f"{name} needs at least 1 channel, but channels={channels} was given")
 
 
 def busiest(features: Tensor, channels: int | None) -> Tensor:
@@ -79,11 +73,8 @@ class ScoreCAM(Method):
         relu: Keep the positive part only.
     """
 
-    channels: int | None = None
+    channels: int | None = number(None, low=1, high=1_000_000)
     relu: bool = True
-
-    def __post_init__(self) -> None:
-        check_channels("scorecam", self.channels)
 
     @property
     def signed(self) -> bool:
@@ -126,11 +117,8 @@ class AblationCAM(Method):
         relu: Keep the positive part only.
     """
 
-    channels: int | None = None
+    channels: int | None = number(None, low=1, high=1_000_000)
     relu: bool = True
-
-    def __post_init__(self) -> None:
-        check_channels("ablationcam", self.channels)
 
     @property
     def signed(self) -> bool:

@@ -9,7 +9,7 @@ from vitrail.method.attention.rollout import AttIxG, GenAtt
 from vitrail.method.base import Batch, Gradient, Method, register
 from vitrail.method.decomposition.decompx import DecompX
 from vitrail.method.gradient.pixels import InputXGradient
-from vitrail.method.layered import Block, Layered, block_of, check_base
+from vitrail.method.layered import Block, Layered, block_field, block_of, check_base
 from vitrail.model import Need, View
 
 PAPER = "Mehri et al. 2024"
@@ -58,7 +58,7 @@ class SkipPlus(Method):
     """
 
     base: Layered = DecompX()
-    start: Block | None = None
+    start: Block | None = block_field(None)
     compat: Literal["paper", "authors"] = "paper"
 
     def __post_init__(self) -> None:

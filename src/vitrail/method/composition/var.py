@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import InputError, option
+from vitrail.fields import number
 from vitrail.method.base import Batch, Method, register
 from vitrail.method.composition.plus import SkipPlus
 from vitrail.model import Target, View, class_index, full, widest
@@ -38,8 +39,8 @@ class VAR(Method):
     """
 
     base: Method = SkipPlus()
-    classes: str | tuple[int | str, ...] = "top5+worst"
-    temperatures: tuple[float, ...] = (1.0, 5.0, 100.0)
+    classes: str | tuple[int | str, ...] = number("top5+worst", low=0, high=10**9, most=1000)
+    temperatures: tuple[float, ...] = number((1.0, 5.0, 100.0), above=0, high=1e9, most=100, stage="render")
     normalise: Literal["none", "joint_absmax", "per_class_absmax"] = "none"
 
     def __post_init__(self) -> None:
@@ -60,8 +61,6 @@ class VAR(Method):
             )
         if isinstance(self.classes, tuple) and len(set(self.classes)) < len(self.classes):
             raise InputError(f"var's classes must be different ones, but {self.classes} was given")
-        if not self.temperatures or min(self.temperatures) <= 0:
-            raise InputError(f"var's temperatures must be positive numbers, but {self.temperatures} was given")
 
     def shape(self, view: View, size: tuple[int, int]) -> tuple[int, int]:
         return self.base.shape(view, size)
@@ -97,7 +96,7 @@ class VAR(Method):
         return share(full(torch.stack(heats)), takes_part, self.temperatures, self.normalise)
 
 
-_WORDS = re.compile(r"top(?P<top>[1-9]\d*)(?P<worst>\+worst)?|best_worst|present")
+_WORDS = re.compile(r"top(?P<top>[1-9]\d{0,8})(?P<worst>\+worst)?|best_worst|present")
 
 
 def competitors(

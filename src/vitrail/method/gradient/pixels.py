@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import InputError
+from vitrail.fields import number, random_seed
 from vitrail.method.base import RULES, Batch, Gradient, Method, register
 from vitrail.method.layered import Layered, check_length, ignores, products, states_and_gradients
 from vitrail.model import Target, View, full
@@ -102,12 +103,8 @@ class IntegratedGradients(Method):
 
     pixels: ClassVar[bool] = True
     copies: ClassVar[bool] = True
-    steps: int = 50
+    steps: int = number(50, low=1, high=2000, cost="would make {} forward and backward passes an image")
     gradient: Gradient = "true"
-
-    def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise InputError(f"ig needs at least 1 step, but steps={self.steps} was given")
 
     @property
     def signed(self) -> bool:
@@ -158,16 +155,9 @@ class SmoothGrad(Method):
 
     copies: ClassVar[bool] = True
     base: Method = Saliency()
-    samples: int = 16
-    noise: float = 0.15
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.samples < 1 or self.noise < 0:
-            raise InputError(
-                f"smoothgrad needs at least 1 sample and noise of 0 or more, but "
-                f"samples={self.samples}, noise={self.noise} were given"
-            )
+    samples: int = number(16, low=1, high=10_000, cost="would explain each image {} times")
+    noise: float = number(0.15, low=0, high=1000)
+    seed: int = random_seed()
 
     def shape(self, view: View, size: tuple[int, int]) -> tuple[int, int]:
         return self.base.shape(view, size)

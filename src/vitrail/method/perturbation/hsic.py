@@ -6,8 +6,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from vitrail.fields import number, random_seed
 from vitrail.method.base import Batch, register
-from vitrail.method.cells import Cells, at_least
+from vitrail.method.cells import FINEST, Cells
 from vitrail.model import View
 from vitrail.perturb import Baseline, Score, ZeroNorm
 
@@ -34,23 +35,19 @@ class HSIC(Cells):
         seed: Another seed draws other designs.
     """
 
-    designs: int = 500
-    grid: int | None = 8
+    designs: int = number(500, low=2, high=10_000, cost="would compare {} pictures, each with each")
+    grid: int | None = number(8, low=1, high=FINEST)
     design: Literal["lhs", "sobol"] = "lhs"
     bandwidth: Bandwidth = "distances"
     baseline: Baseline = ZeroNorm()
     score: Score = "logit"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        at_least(self, 2, designs=self.designs)
-        at_least(self, 1, grid=self.grid)
+    seed: int = random_seed()
 
     def passes(self, view: View, size: tuple[int, int]) -> int:
         return self.designs + 1
 
     def maps(self, view: View, batch: Batch) -> Tensor:
-        ask = self.asking(view, batch)
+        ask = self.asking(view, batch, self.designs)
         draw = latin_hypercube if self.design == "lhs" else sobol
         shown = self.drawn(batch, lambda generator: draw(self.designs, ask.canvas.cells, generator))
         found = [dependence(x, y, self.bandwidth) for x, y in zip(shown, ask.each(shown))]

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from vitrail.fields import PASSES, number, random_seed
 from vitrail.method.base import Batch, register
-from vitrail.method.cells import Cells, at_least, positive
+from vitrail.method.cells import FINEST, Cells
 from vitrail.model import View
 from vitrail.perturb import Baseline, Score, ZeroNorm
 
@@ -31,17 +32,13 @@ class LIME(Cells):
 
     half = True
 
-    samples: int = 1000
-    grid: int | None = None
-    width: float = 0.25
-    ridge: float = 1.0
+    samples: int = number(1000, low=1, high=100_000, cost=PASSES)
+    grid: int | None = number(None, low=1, high=FINEST)
+    width: float = number(0.25, above=0, high=1000)
+    ridge: float = number(1.0, above=0, high=1e9)
     baseline: Baseline = ZeroNorm()
     score: Score = "probability"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, samples=self.samples, grid=self.grid)
-        positive(self, width=self.width, ridge=self.ridge)
+    seed: int = random_seed()
 
     def passes(self, view: View, size: tuple[int, int]) -> int:
         return self.samples + 1
@@ -51,7 +48,7 @@ class LIME(Cells):
         return True
 
     def maps(self, view: View, batch: Batch) -> Tensor:
-        ask = self.asking(view, batch)
+        ask = self.asking(view, batch, self.samples)
         shown = self.drawn(batch, lambda generator: coins(self.samples, ask.canvas.cells, generator))
         slopes = ridge_slopes(shown, ask.each(shown), self.width, self.ridge)
         return slopes.view(-1, *self.shape(view, batch.size))
