@@ -86,20 +86,26 @@ print(hidden)
 # (how to sum up what is said of maps).
 MAY_USE: dict[str, set[str]] = {
     "errors": set(),
-    "spec": {"errors"},
+    "events": set(),
+    "registry": {"errors"},
+    "fields": {"errors"},
+    "spec": {"errors", "registry", "fields"},
     "scenes": {"errors"},
     "show": {"errors"},
     "notes": {"errors"},
-    "model": {"errors", "scenes"},
-    "perturb": {"errors", "spec", "model"},
-    "data": {"errors", "scenes", "model"},
-    "method": {"errors", "spec", "model", "perturb"},
+    "model": {"errors", "events", "registry", "scenes"},
+    "perturb": {"errors", "registry", "fields", "spec", "model"},
+    "data": {"errors", "registry", "scenes", "model"},
+    "method": {"errors", "events", "registry", "fields", "spec", "model", "perturb"},
     "explanation": {"errors", "show", "model", "method"},
-    "front": {"errors", "model", "method", "explanation"},
-    "metric": {"errors", "spec", "show", "notes", "model", "data", "perturb", "method", "explanation", "front"},
+    "front": {"errors", "events", "model", "method", "explanation"},
+    "metric": {
+        *("errors", "events", "registry", "fields", "spec", "show", "notes", "model", "data", "perturb", "method"),
+        *("explanation", "front"),
+    },
     "bench": {
-        *("errors", "spec", "scenes", "show", "notes", "model", "data", "perturb", "method", "explanation", "front"),
-        "metric",
+        *("errors", "events", "registry", "fields", "spec", "scenes", "show", "notes", "model", "data", "perturb"),
+        *("method", "explanation", "front", "metric"),
     },
 }
 MAY_USE["train"] = {*MAY_USE}

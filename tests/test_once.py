@@ -1,7 +1,6 @@
 """A picture is read once, and the model answers the clean picture once, however many methods and metrics there are."""
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import PIL.Image
@@ -40,7 +39,7 @@ class Counted:
 
 
 @pytest.fixture
-def counted(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
+def counted(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> Counted:
     view, found = vitrail.load("demo"), Counted()
     found.inputs = view.preprocess.batch(files)
     opened, logits = PIL.Image.open, View.logits
@@ -57,7 +56,7 @@ def counted(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[Coun
 
     monkeypatch.setattr(PIL.Image, "open", opening)
     monkeypatch.setattr(View, "logits", asking)
-    yield found
+    return found
 
 
 def once(counted: Counted) -> None:

@@ -1,4 +1,4 @@
-"""Several targets at once: the same maps as one by one, for the passes of one where those do not depend on the target."""
+"""Several targets at once: the same maps as one by one, for the passes of one where these do not depend on it."""
 
 from pathlib import Path
 

@@ -1,5 +1,6 @@
 """Threads take turns: two explanations on one view go on side by side, each at its own precision, and are as alone."""
 
+import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -52,7 +53,7 @@ def test_turns_come_in_the_order_of_asking() -> None:
     for thread in threads:
         thread.join(30)
     assert sorted(order) == list("aaaaabbbbb")
-    changes = sum(one != other for one, other in zip(order, order[1:]))
+    changes = sum(one != other for one, other in itertools.pairwise(order))
     assert changes >= 7, order  # Python's own lock: one thread takes it again and again
 
 
@@ -94,7 +95,7 @@ def test_two_explanations_take_turns_and_are_each_alone() -> None:
         assert isinstance(one, vitrail.Explanation), one
         assert torch.equal(one.maps, alone.maps)
         assert (one.forwards, one.backwards) == (alone.forwards, alone.backwards), "its own passes alone"
-    changes = sum(one != other for one, other in zip(order, order[1:]))
+    changes = sum(one != other for one, other in itertools.pairwise(order))
     assert changes > len(order) // 4, f"{changes} changes in {len(order)} batches of passes"
 
 

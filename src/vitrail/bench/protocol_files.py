@@ -1,13 +1,13 @@
 """Protocols from YAML files, the papers' own or a user's, and to and from the JSON that a run's folder keeps."""
 
 import difflib
-import fnmatch
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar, get_args
 
 import yaml
@@ -21,9 +21,31 @@ from vitrail.method import parse as parse_method
 from vitrail.metric import expand
 from vitrail.metric import parse as parse_metric
 from vitrail.model import Precision
+from vitrail.registry import Registry
 
 FOLDER = Path(__file__).parent / "papers"
 """The papers' tables and figures, a file each."""
+
+
+def _enter(folder: Path, prefix: str = "") -> None:
+    for file in folder.rglob("*.yaml"):
+        PROTOCOLS.enter(prefix + file.relative_to(folder).with_suffix("").as_posix(), file)
+
+
+def _adopt(name: str, package: ModuleType) -> None:
+    for folder in package.__path__:
+        _enter(Path(folder), f"{name}/")
+
+
+PROTOCOLS: Registry[Path] = Registry(
+    "protocol",
+    "vitrail.protocols",
+    adopt=_adopt,
+    tell=lambda name, _: to_dict(read_protocol(name)),
+)
+"""The files of protocols by name. A plug-in gives a package; the YAML files in its folder are NAME/FILE."""
+
+_enter(FOLDER)
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -49,10 +71,9 @@ def protocols(pattern: str = "*") -> list[str]:
         >>> protocols("tis/table*")
         ['tis/table1', 'tis/table2', 'tis/table3', 'tis/table4']
     """
-    names = (file.relative_to(FOLDER).with_suffix("").as_posix() for file in FOLDER.rglob("*.yaml"))
-    found = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
     return sorted(
-        found, key=lambda name: [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
+        PROTOCOLS.names(pattern),
+        key=lambda name: [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)],
     )
 
 
@@ -73,9 +94,10 @@ def read_protocol(name: str | Path, *, explainer: str | None = None) -> Protocol
         if not path.is_file():
             raise InputError(f"there is no file {text}; give a protocol's file, or a name of 'vitrail protocols'")
         return _protocol(path.stem, _explained_by(explainer, _yaml(path, text)), text)
-    if text not in protocols():
+    if text not in PROTOCOLS:
         raise InputError(f"there is no protocol called {text!r}; {_hint(text)}")
-    return _protocol(text, _explained_by(explainer, _yaml(FOLDER / f"{text}.yaml", text)), text)
+    name = PROTOCOLS.current(text)
+    return _protocol(name, _explained_by(explainer, _yaml(PROTOCOLS[name], name)), name)
 
 
 def _hint(name: str) -> str:

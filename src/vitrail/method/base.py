@@ -5,7 +5,6 @@ which asks the model, and `Method.render`, which makes the map of what was found
 """
 
 import dataclasses
-import fnmatch
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -15,18 +14,20 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.events import Passes
+from vitrail.fields import schema
 from vitrail.method.batch import Batch
 from vitrail.method.enlarge import Enlargement, enlarge
 from vitrail.model import FROZEN, TRUE, Need, Rule, Target, TargetLike, View, resolve
 from vitrail.perturb import Baseline
-from vitrail.spec import Configured, family_of, parameters, read
+from vitrail.registry import Registry
+from vitrail.spec import Configured, entered, family_of, parameters, read
 
 Gradient = Literal["true", "frozen"]
 """The model's own gradient, or the one with attention, normalisers and gates held constant."""
 
 RULES: dict[str, Rule] = {"true": TRUE, "frozen": FROZEN}
 
-METHODS: dict[str, type["Method"]] = {}
+METHODS: Registry[type["Method"]] = Registry("method", "vitrail.methods", tell=lambda name, _: describe(name))
 
 State: TypeAlias = dict[str, Tensor]
 """What a search found, by name; (B, ...) each, rows of zeros or -1 where an image has fewer."""
@@ -219,7 +220,9 @@ _NEED_WORDS = {
 M = TypeVar("M", bound=type[Method])
 
 
-def register(name: str, *, paper: str, cost: str, needs: Iterable[Need] = (Need.GRADIENTS,)) -> Callable[[M], M]:
+def register(
+    name: str, *, paper: str, cost: str, needs: Iterable[Need] = (Need.GRADIENTS,), was: tuple[str, ...] = ()
+) -> Callable[[M], M]:
     """Enter a method in the registry.
 
     Args:
@@ -227,15 +230,14 @@ def register(name: str, *, paper: str, cost: str, needs: Iterable[Need] = (Need.
         paper: Where it comes from.
         cost: Forward and backward passes an image, in words.
         needs: What it needs from the model.
+        was: The names that it had before.
     """
 
     def enter(cls: M) -> M:
-        if name in METHODS:
-            raise ValueError(f"two methods are called {name}")
         if cls.maps is Method.maps and cls.search is Method.search:
             raise ValueError(f"{cls.__name__} has neither maps nor search")
-        cls.id, cls.family, cls.paper, cls.cost, cls.needs = name, family_of(cls), paper, cost, frozenset(needs)
-        METHODS[name] = cls
+        entered(cls, name, was)
+        cls.family, cls.paper, cls.cost, cls.needs = family_of(cls), paper, cost, frozenset(needs)
         return cls
 
     return enter
@@ -253,7 +255,7 @@ def parse(spec: str | Method) -> Method:
 
 def methods(pattern: str = "*") -> list[str]:
     """The ids of all methods, or of those that match a pattern such as ``*cam*``."""
-    return [name for name in sorted(METHODS) if fnmatch.fnmatchcase(name, pattern)]
+    return METHODS.names(pattern)
 
 
 def describe(name: str) -> dict[str, Any]:
@@ -266,5 +268,6 @@ def describe(name: str) -> dict[str, Any]:
         "needs": sorted(need.value for need in cls.needs),
         "cost": cls.cost,
         "params": parameters(cls),
+        "schema": schema(cls),
         "summary": (cls.__doc__ or "").strip().splitlines()[0],
     }

@@ -1,4 +1,4 @@
-"""What methods that ask about half-hidden pictures share: their cells, their random numbers and their checks."""
+"""What methods that ask about half-hidden pictures share: their cells and their random numbers."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -7,13 +7,19 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import InputError
-from vitrail.method.base import MAP, Method, SharedPasses, State
+from vitrail.method.base import MAP, SharedPasses, State
 from vitrail.method.batch import Batch
 from vitrail.model import View
 from vitrail.perturb import Baseline, Canvas, Responder, Score, cell_canvas
 
 MOST_CELLS = 4096
 """More cells than this are pixels of a model without a grid: no method here has an answer for them in any time."""
+
+FINEST = 64
+"""Rows, and columns, of as many cells."""
+
+MOST_SHOWN = 10**8
+"""Cells in all pictures of an image together: more would not fit the memory of most machines."""
 
 
 class Cells(SharedPasses):
@@ -34,12 +40,23 @@ class Cells(SharedPasses):
         """How many cells there are."""
         return math.prod(self.shape(view, size))
 
-    def asking(self, view: View, batches: Sequence[Batch]) -> Responder:
-        """Answers about the cells of the images; a column a target."""
+    def asking(self, view: View, batches: Sequence[Batch], pictures: int) -> Responder:
+        """Answers about the cells of the images; a column a target.
+
+        Args:
+            view: The model.
+            batches: The images, once for each target.
+            pictures: How many half-hidden pictures of each image are held at once.
+        """
         batch = batches[0]
         cells = self.count(view, batch.size)
         if cells > MOST_CELLS:
             raise InputError(f"{self.spec} would have {cells} cells on {view.name}; give it fewer, such as grid=14")
+        if cells * pictures > MOST_SHOWN:
+            raise InputError(
+                f"{self.spec} would hold {pictures:,} pictures of {cells:,} cells on {view.name}, more than fit in "
+                f"memory; at most {MOST_SHOWN // cells:,} of so many cells do"
+            )
         fill = filled(view, batches, self.baseline)
         grid = None if self.grid is None else (self.grid, self.grid)
         return asking(cell_canvas(view, batch.images, [fill], grid), batches, self.score)
@@ -74,17 +91,3 @@ def ends(ask: Responder) -> tuple[Tensor, Tensor]:
     both = torch.arange(2, device=ask.canvas.view.device).bool()[:, None].expand(2, ask.canvas.cells)
     none, whole = ask.each(both).unbind(1)
     return none, whole
-
-
-def at_least(method: Method, least: int, **given: int | None) -> None:
-    """Refuse counts that are too small; None is not a count."""
-    for name, value in given.items():
-        if value is not None and value < least:
-            raise InputError(f"{method.id} needs {name} to be {least} or more, but {name}={value} was given")
-
-
-def positive(method: Method, **given: float) -> None:
-    """Refuse numbers that must be above zero and are not."""
-    for name, value in given.items():
-        if not value > 0:
-            raise InputError(f"{method.id} needs {name} above 0, but {name}={value} was given")

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import InputError
+from vitrail.fields import Stage, number, value
 from vitrail.method.base import METHODS, Method
 from vitrail.method.batch import Batch
 from vitrail.model import Rule, View, full
@@ -19,7 +20,11 @@ Block = int | Literal["middle", "last"]
 """A block of a model of any depth: counted from 0, from the end when negative, or by a word."""
 
 
-def alone(default: Any, *but: str, stage: Literal["search", "render"] = "search") -> Any:
+DEEPEST = 1000
+"""Blocks that no model has more of."""
+
+
+def alone(default: Any, *but: str, stage: Stage = "search") -> Any:
     """A field that counts where a method speaks alone; compositions read its layers without it, and refuse it.
 
     Args:
@@ -27,7 +32,18 @@ def alone(default: Any, *but: str, stage: Literal["search", "render"] = "search"
         but: Compositions that read it all the same.
         stage: ``render`` for what only the cheap half of the method reads.
     """
-    return dataclasses.field(default=default, metadata={"alone": True, "but": but, "stage": stage})
+    return value(default, alone=True, but=but, stage=stage)
+
+
+def block_field(default: Block | None, *, alone: bool = False, stage: Stage = "search") -> Any:
+    """A field that names a block.
+
+    Args:
+        default: The field's default.
+        alone: Whether it counts only where a method speaks alone, as with `alone`.
+        stage: Which half of a method reads it.
+    """
+    return number(default, low=-DEEPEST, high=DEEPEST - 1, alone=alone, but=(), stage=stage)
 
 
 def check_base(name: str, base: Method, kind: type, what: str) -> None:
@@ -45,12 +61,12 @@ def check_base(name: str, base: Method, kind: type, what: str) -> None:
             f"{name} needs a method with {what} at every layer, which {base.id} is not; use {', '.join(able)}"
         )
     for field in dataclasses.fields(base):
-        value = getattr(base, field.name)
-        if field.metadata.get("alone") and value != field.default and name not in field.metadata["but"]:
+        said = getattr(base, field.name)
+        if field.metadata.get("alone") and said != field.default and name not in field.metadata["but"]:
             taker = "rollout" if name == "rollout" else "skipplus"
-            other = f", or write {taker}({base.id}, start={value!r})" if field.name == "start" else ""
+            other = f", or write {taker}({base.id}, start={said!r})" if field.name == "start" else ""
             raise InputError(
-                f"{name} reads {base.id} at every layer, where {field.name}={value!r} says nothing; leave it out{other}"
+                f"{name} reads {base.id} at every layer, where {field.name}={said!r} says nothing; leave it out{other}"
             )
 
 

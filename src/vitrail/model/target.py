@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vitrail.errors import InputError, option
 from vitrail.model.anatomy.check import taking
 from vitrail.model.anatomy.watch import watch
-from vitrail.model.sources.names import ZeroShot
+from vitrail.model.sources.open_clip import ZeroShot
 from vitrail.model.trace import logits_of
 from vitrail.model.view import View
 

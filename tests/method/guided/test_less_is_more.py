@@ -77,7 +77,7 @@ def test_works_on_a_cnn() -> None:
     ("options", "words"),
     [
         ({"regions": (1, 1)}, "at least 2 regions"),
-        ({"regions": (0, 3)}, "at least 2 regions"),
+        ({"regions": (0, 3)}, "regions to be 1 to"),
         ({"weights": (0.0, 1.0)}, "4 weights of 0 or more"),
         ({"weights": (0.0, 0.0, 0.0, 0.0)}, "4 weights of 0 or more"),
         ({"weights": (-1.0, 0.0, 1.0, 0.0)}, "4 weights of 0 or more"),

@@ -147,13 +147,13 @@ def test_stretched_to_one() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"masks": 0}, "at least 1 mask, but masks=0"),
+        ({"masks": 0}, "masks to be 1 to 100,000, but masks=0"),
         ({"keep": 0.0}, r"above 0 and at most 1.0.*but keep=0.0"),
-        ({"keep": 1}, r"2 or more, but keep=1 was"),
-        ({"keep": 1.5}, r"or a whole number of them, 2 or more, but keep=1.5"),
+        ({"keep": 1}, r"or whole, 2 to 100,000 .*, but keep=1 was"),
+        ({"keep": 1.5}, r"or whole, 2 to 100,000 .*, but keep=1.5"),
         ({"keep": (0.5, 1.5)}, r"but keep=\(0.5, 1.5\)"),
         ({"keep": ()}, r"but keep=\(\)"),
-        ({"layers": ()}, "at least 1 layer"),
+        ({"layers": ()}, "layers to be one number or more"),
     ],
 )
 def test_mistakes_get_a_sentence(options: dict[str, object], words: str) -> None:

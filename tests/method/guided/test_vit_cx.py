@@ -97,7 +97,7 @@ def test_at_most_so_many_masks() -> None:
     [
         ({"threshold": -0.1}, "a threshold and a noise of 0 or more"),
         ({"noise": -1.0}, "a threshold and a noise of 0 or more"),
-        ({"masks": 0}, "at least 1 mask, but masks=0"),
+        ({"masks": 0}, "masks to be 1 to 100,000, but masks=0"),
     ],
 )
 def test_mistakes_get_a_sentence(options: dict[str, float], words: str) -> None:

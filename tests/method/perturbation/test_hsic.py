@@ -56,7 +56,7 @@ def test_equal_scores_depend_on_nothing() -> None:
 
 
 def test_mistakes_get_a_sentence() -> None:
-    with pytest.raises(vitrail.InputError, match="designs to be 2 or more, but designs=1"):
+    with pytest.raises(vitrail.InputError, match="designs to be 2 to 10,000, but designs=1"):
         parse("hsic(designs=1)")
 
 

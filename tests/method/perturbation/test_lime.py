@@ -67,8 +67,8 @@ def test_a_sample_that_shows_nothing_is_as_far_as_can_be() -> None:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("lime(samples=0)", "samples to be 1 or more, but samples=0"),
-        ("lime(grid=0)", "grid to be 1 or more, but grid=0"),
+        ("lime(samples=0)", "samples to be 1 to 100,000, but samples=0"),
+        ("lime(grid=0)", "grid to be 1 to 64, but grid=0"),
         ("lime(width=0)", "width above 0, but width=0"),
         ("lime(ridge=-1)", "ridge above 0, but ridge=-1"),
     ],

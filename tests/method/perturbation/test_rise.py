@@ -64,8 +64,8 @@ def test_all_images_are_seen_through_the_same_masks_and_another_seed_draws_other
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("rise(masks=0)", "masks to be 1 or more, but masks=0"),
-        ("rise(grid=1)", "grid to be 2 or more, but grid=1"),
+        ("rise(masks=0)", "masks to be 1 to 100,000, but masks=0"),
+        ("rise(grid=1)", "grid to be 2 to 64, but grid=1"),
         ("rise(keep=1)", "a share of the cells between 0 and 1, but keep=1"),
         ("rise(score=loud)", "'probability' or 'logit'"),
         ("rise(baseline=black)", "no baseline called 'black'"),

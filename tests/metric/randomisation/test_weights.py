@@ -416,9 +416,9 @@ def test_precision_and_inference_mode(view: View) -> None:
 
 
 def test_mistakes_get_a_sentence(view: View) -> None:
-    with pytest.raises(InputError, match="at least 1 step"):
+    with pytest.raises(InputError, match="needs steps to be 1 to"):
         parse("cascading_randomisation(steps=0)")
-    with pytest.raises(InputError, match="at least 1 sample"):
+    with pytest.raises(InputError, match="needs samples to be 1 to"):
         parse("mprt_smooth(samples=0)")
     with pytest.raises(InputError, match="the method that made the maps"):
         CascadingRandomisation().measure(Case(view, IMAGES, torch.zeros(3, 2, 2)))

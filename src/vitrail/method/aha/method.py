@@ -11,10 +11,10 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.events import Passes
+from vitrail.fields import number
 from vitrail.method.base import MAP, Method, State, register
 from vitrail.method.batch import Batch
 from vitrail.model import View
-from vitrail.spec import rendered
 
 if TYPE_CHECKING:
     from vitrail.method.aha.explainer import Explainer
@@ -56,19 +56,12 @@ class AHA(Method):
     pixels: ClassVar[bool] = True
     half: ClassVar[bool] = True
     explainer: str = "auto"
-    refine: int = 0
-    rate: float = 3e-4
+    refine: int = number(0, low=0, high=1000, cost="would refine each map in {} steps, each of 32 passes and 32 back")
+    rate: float = number(3e-4, above=0, high=1)
     other_model: bool = False
-    contrast: float | None = rendered(None)
+    contrast: float | None = number(None, above=0, high=100, stage="render")
 
     def __post_init__(self) -> None:
-        if self.contrast is not None and self.contrast <= 0:
-            raise InputError(f"aha needs a contrast above 0, but contrast={self.contrast} was given")
-        if self.refine < 0 or self.rate <= 0:
-            raise InputError(
-                f"aha refines in 0 steps or more at a rate above 0, but refine={self.refine}, rate={self.rate} "
-                "were given"
-            )
         if not self.refine and self.rate != type(self).rate:
             raise InputError(
                 f"aha's rate is that of its refinement, but rate={self.rate} was given without any; give refine=3 too, "

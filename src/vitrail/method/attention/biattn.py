@@ -14,10 +14,11 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.events import Passes
-from vitrail.method.attention.transition import check_steps, first_block, integrated_gradient, readout_rows
+from vitrail.fields import PASSES, number
+from vitrail.method.attention.transition import first_block, integrated_gradient, readout_rows
 from vitrail.method.base import Method, register
 from vitrail.method.batch import Batch
-from vitrail.method.layered import Block, weighted
+from vitrail.method.layered import Block, block_field, weighted
 from vitrail.model import Need, Trace, View, full
 
 PAPER = "Chen et al. 2023"
@@ -28,11 +29,8 @@ class BiAttn(Method):
     """What both forms share: the rows of R multiplied through, last block first, and the feedback W."""
 
     part: ClassVar[int]
-    steps: int = 20
-    start: Block | None = None
-
-    def __post_init__(self) -> None:
-        check_steps(self.id, self.steps)
+    steps: int = number(20, low=2, high=10_000, cost=PASSES, note="both ends of the way")
+    start: Block | None = block_field(None)
 
     def passes(self, view: View, size: tuple[int, int]) -> Passes:
         return Passes(self.steps, self.steps)

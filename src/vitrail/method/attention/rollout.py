@@ -4,20 +4,21 @@
 mean over patch rows on average-pooled models, and the pool's own attention where a model pools by attention.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.events import Passes
+from vitrail.fields import value
 from vitrail.method.base import RULES, Gradient, Method, register
 from vitrail.method.batch import Batch
 from vitrail.method.layered import (
     Block,
     Layered,
     Mixing,
-    alone,
+    block_field,
     block_of,
     check_base,
     check_length,
@@ -40,7 +41,7 @@ class RawAttention(Mixing):
     classless: ClassVar[bool] = True
     identity: ClassVar[bool] = True
     normalise: ClassVar[bool] = True
-    layer: Block = alone(-1)
+    layer: Block = block_field(-1, alone=True)
 
     def passes(self, view: View, size: tuple[int, int]) -> Passes:
         return Passes(1)
@@ -71,7 +72,7 @@ class GenAtt(Mixing):
 
     identity: ClassVar[bool] = True
     normalise: ClassVar[bool] = False
-    start: Block = alone(0)
+    start: Block = block_field(0, alone=True)
     heads: Literal["clamp_mean", "mean_clamp"] = "clamp_mean"
     gradient: Gradient = "true"
 
@@ -104,8 +105,8 @@ class Rollout(Method):
         start: The first block taken in: counted from 0, from the end when negative, ``middle`` or ``last``.
     """
 
-    base: Mixing = field(default=RawAttention(), metadata={"understood": True})
-    start: Block = 0
+    base: Mixing = value(RawAttention(), understood=True)
+    start: Block = block_field(0)
 
     def __post_init__(self) -> None:
         check_base("rollout", self.base, Mixing, "a matrix")
@@ -173,7 +174,7 @@ class AttIxG(Layered):
         gradient: The model's own gradient, or the frozen one.
     """
 
-    layer: Block = alone(0)
+    layer: Block = block_field(0, alone=True)
     compat: Literal["paper", "authors"] = "paper"
     gradient: Gradient = "true"
 

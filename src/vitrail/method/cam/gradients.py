@@ -18,6 +18,7 @@ from vitrail.method.layered import (
     Block,
     Layered,
     alone,
+    block_field,
     block_of,
     check_length,
     check_start,
@@ -207,7 +208,7 @@ class AttCAM(Layered):
         gradient: The model's own gradient, or the frozen one.
     """
 
-    layer: Block = alone(-1)
+    layer: Block = block_field(-1, alone=True)
     relu: bool = alone(False, stage="render")
     gradient: Gradient = "true"
 

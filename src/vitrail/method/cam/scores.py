@@ -9,13 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitrail.errors import InputError
 from vitrail.events import Passes
+from vitrail.fields import number, value
 from vitrail.method.base import MAP, Method, SharedPasses, State, register
 from vitrail.method.batch import Batch
 from vitrail.method.cam.gradients import positions
 from vitrail.model import Need, View, full
-from vitrail.spec import rendered
 
 
 def clean_features(view: View, batch: Batch) -> Tensor:
@@ -24,12 +23,6 @@ def clean_features(view: View, batch: Batch) -> Tensor:
     batch.learn(trace.logits)
     batch.check()  # not every decomposition takes what is not a number
     return full(view.spatial(trace.entry.detach(), batch.size))
-
-
-def check_channels(name: str, channels: int | None) -> None:
-    """Refuse to look at no channel at all."""
-    if channels is not None and channels < 1:
-        raise InputError(f"{name} needs at least 1 channel, but channels={channels} was given")
 
 
 def busiest(features: Tensor, channels: int | None) -> Tensor:
@@ -103,11 +96,8 @@ class ScoreCAM(WeightedChannels):
         relu: Keep the positive part only.
     """
 
-    channels: int | None = None
-    relu: bool = rendered(True)
-
-    def __post_init__(self) -> None:
-        check_channels("scorecam", self.channels)
+    channels: int | None = number(None, low=1, high=1_000_000)
+    relu: bool = value(True, stage="render")
 
     def passes(self, view: View, size: tuple[int, int]) -> Passes:
         return Passes(1 + (self.channels or view.width))
@@ -152,11 +142,8 @@ class AblationCAM(WeightedChannels):
         relu: Keep the positive part only.
     """
 
-    channels: int | None = None
-    relu: bool = rendered(True)
-
-    def __post_init__(self) -> None:
-        check_channels("ablationcam", self.channels)
+    channels: int | None = number(None, low=1, high=1_000_000)
+    relu: bool = value(True, stage="render")
 
     def passes(self, view: View, size: tuple[int, int]) -> Passes:
         return Passes(2 + (self.channels or view.width))
@@ -229,7 +216,7 @@ class EigenCAM(Method):
     """
 
     classless: ClassVar[bool] = True
-    relu: bool = rendered(False)
+    relu: bool = value(False, stage="render")
 
     def passes(self, view: View, size: tuple[int, int]) -> Passes:
         return Passes(1)

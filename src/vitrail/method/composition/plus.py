@@ -8,14 +8,14 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.events import Passes
+from vitrail.fields import value
 from vitrail.method.attention.rollout import AttIxG, GenAtt
 from vitrail.method.base import Gradient, Method, State, register
 from vitrail.method.batch import Batch
 from vitrail.method.decomposition.decompx import DecompX
 from vitrail.method.gradient.pixels import InputXGradient
-from vitrail.method.layered import Block, Layered, block_among, check_base
+from vitrail.method.layered import Block, Layered, block_among, block_field, check_base
 from vitrail.model import Need, View
-from vitrail.spec import rendered
 
 PAPER = "Mehri et al. 2024"
 
@@ -66,8 +66,8 @@ class SkipPlus(Method):
     """
 
     base: Layered = DecompX()
-    start: Block | None = rendered(None)
-    compat: Literal["paper", "authors"] = rendered("paper")
+    start: Block | None = block_field(None, stage="render")
+    compat: Literal["paper", "authors"] = value("paper", stage="render")
 
     def __post_init__(self) -> None:
         check_base("skipplus", self.base, Layered, "a value for every token")

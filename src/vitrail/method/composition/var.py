@@ -9,12 +9,12 @@ from torch import Tensor
 
 from vitrail.errors import InputError, option
 from vitrail.events import Passes
+from vitrail.fields import number, value
 from vitrail.method.base import Method, SharedPasses, State, register
 from vitrail.method.batch import Batch, clean_logits
 from vitrail.method.composition.plus import SkipPlus
 from vitrail.method.enlarge import Enlargement
 from vitrail.model import Target, View, class_index, full, widest
-from vitrail.spec import rendered
 
 
 @register(
@@ -42,9 +42,9 @@ class VAR(Method):
     """
 
     base: Method = SkipPlus()
-    classes: str | tuple[int | str, ...] = "top5+worst"
-    temperatures: tuple[float, ...] = rendered((1.0, 5.0, 100.0))
-    normalise: Literal["none", "joint_absmax", "per_class_absmax"] = rendered("none")
+    classes: str | tuple[int | str, ...] = number("top5+worst", low=0, high=10**9, most=1000)
+    temperatures: tuple[float, ...] = number((1.0, 5.0, 100.0), above=0, high=1e9, most=100, stage="render")
+    normalise: Literal["none", "joint_absmax", "per_class_absmax"] = value("none", stage="render")
 
     def __post_init__(self) -> None:
         if not self.base.tells_classes():
@@ -64,8 +64,6 @@ class VAR(Method):
             )
         if isinstance(self.classes, tuple) and len(set(self.classes)) < len(self.classes):
             raise InputError(f"var's classes must be different ones, but {self.classes} was given")
-        if not self.temperatures or min(self.temperatures) <= 0:
-            raise InputError(f"var's temperatures must be positive numbers, but {self.temperatures} was given")
 
     def shape(self, view: View, size: tuple[int, int]) -> tuple[int, int]:
         return self.base.shape(view, size)
@@ -120,7 +118,7 @@ class VAR(Method):
         return share(state["heats"].transpose(0, 1), takes_part, self.temperatures, self.normalise)
 
 
-_WORDS = re.compile(r"top(?P<top>[1-9]\d*)(?P<worst>\+worst)?|best_worst|present")
+_WORDS = re.compile(r"top(?P<top>[1-9]\d{0,8})(?P<worst>\+worst)?|best_worst|present")
 
 
 def competitors(

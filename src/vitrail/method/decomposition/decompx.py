@@ -8,11 +8,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitrail.errors import InputError
+from vitrail.fields import unseen
 from vitrail.method.base import register
 from vitrail.method.batch import Batch
-from vitrail.method.layered import Block, Layered, alone, block_of, check_start, products, states_and_gradients
+from vitrail.method.layered import (
+    Block,
+    Layered,
+    block_field,
+    block_of,
+    check_start,
+    products,
+    states_and_gradients,
+)
 from vitrail.model import FROZEN, BlockParts, Need, Rule, View, full
-from vitrail.spec import unseen
 
 Bias = Literal["none", "token", "absdot", "abssim", "norm", "equal", "cls", "dot"]
 """Where the biases go: nowhere, to a source of their own, or to the tokens in some proportion."""
@@ -55,7 +63,7 @@ class DecompX(Layered):
         activation: ``zo``: a line through zero and the activation's value; ``la``: its tangent, whose offset is a bias.
     """
 
-    start: Block = alone(0)
+    start: Block = block_field(0, alone=True)
     bias: Bias = unseen(
         "none",
         token="the biases are a source of their own, which `bias_share` tells; the tokens keep theirs",

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from vitrail.method.base import RULES, Gradient, Method, register
 from vitrail.method.batch import Batch
-from vitrail.method.layered import Block, Layered, alone, block_of, check_start
+from vitrail.method.layered import Block, Layered, block_field, block_of, check_start
 from vitrail.model import Need, Rule, Trace, View, full
 
 _HEARD = "_vitrail_biases"
@@ -215,7 +215,7 @@ class FullGradPlus(Layered):
         gradient: The model's own gradient, or the frozen one.
     """
 
-    start: Block = alone(0)
+    start: Block = block_field(0, alone=True)
     gradient: Gradient = "true"
 
     @property

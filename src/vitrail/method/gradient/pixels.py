@@ -12,6 +12,7 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.events import Passes
+from vitrail.fields import number, random_seed
 from vitrail.method.base import MAP, RULES, Gradient, Method, SharedPasses, State, register
 from vitrail.method.batch import Batch, besides
 from vitrail.method.enlarge import Enlargement
@@ -104,12 +105,8 @@ class IntegratedGradients(SharedPasses):
     """
 
     pixels: ClassVar[bool] = True
-    steps: int = 50
+    steps: int = number(50, low=1, high=2000, cost="would make {} forward and backward passes an image")
     gradient: Gradient = "true"
-
-    def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise InputError(f"ig needs at least 1 step, but steps={self.steps} was given")
 
     @property
     def signed(self) -> bool:
@@ -160,16 +157,9 @@ class SmoothGrad(SharedPasses):
     """
 
     base: Method = Saliency()
-    samples: int = 16
-    noise: float = 0.15
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.samples < 1 or self.noise < 0:
-            raise InputError(
-                f"smoothgrad needs at least 1 sample and noise of 0 or more, but "
-                f"samples={self.samples}, noise={self.noise} were given"
-            )
+    samples: int = number(16, low=1, high=10_000, cost="would explain each image {} times")
+    noise: float = number(0.15, low=0, high=1000)
+    seed: int = random_seed()
 
     def shape(self, view: View, size: tuple[int, int]) -> tuple[int, int]:
         return self.base.shape(view, size)

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vitrail.errors import InputError
 from vitrail.events import Passes
+from vitrail.fields import number
 from vitrail.method.base import MAP, SharedPasses, State, register
 from vitrail.method.batch import Batch, clean_logits
 from vitrail.method.cells import asking
@@ -40,18 +40,9 @@ class AtMan(SharedPasses):
             cell by default.
     """
 
-    suppression: float = 0.1
-    similarity: float | None = 0.6
-    grid: int | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.suppression < 1:
-            raise InputError(f"atman's suppression must be in 0..1, below 1, but {self.suppression} was given")
-        if self.similarity is not None and not -1 <= self.similarity <= 1:
-            raise InputError(f"atman's similarity is a cosine in -1..1, but {self.similarity} was given")
-
-        if self.grid is not None and self.grid < 1:
-            raise InputError(f"atman's grid must be 1 or more, but {self.grid} was given")
+    suppression: float = number(0.1, low=0, below=1)
+    similarity: float | None = number(0.6, low=-1, high=1, note="a cosine")
+    grid: int | None = number(None, low=1, high=1000)
 
     def cells(self, view: View, size: tuple[int, int]) -> Tensor:
         """(N,): the cell of every patch."""

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from vitrail.errors import InputError
 from vitrail.events import Passes
+from vitrail.fields import number
 from vitrail.method.base import Method, register
 from vitrail.method.batch import Batch
 from vitrail.method.cells import filled
@@ -40,19 +41,15 @@ class LessIsMore(Method):
         baseline: What hides the other regions.
     """
 
-    regions: tuple[int, int] = (7, 7)
-    weights: tuple[float, float, float, float] = (0.0, 0.05, 1.0, 1.0)
+    regions: tuple[int, int] = number((7, 7), low=1, high=32)
+    weights: tuple[float, float, float, float] = number((0.0, 0.05, 1.0, 1.0), low=0, high=1e6)
     baseline: Baseline = BlackPixel()
 
     def __post_init__(self) -> None:
-        if len(self.regions) != 2 or min(self.regions) < 1 or self.regions == (1, 1):
-            raise InputError(
-                f"less_is_more needs rows and columns of at least 2 regions, but regions={self.regions} was given"
-            )
-        if len(self.weights) != 4 or min(self.weights) < 0 or max(self.weights) == 0:
-            raise InputError(
-                f"less_is_more needs 4 weights of 0 or more, not all 0, but weights={self.weights} was given"
-            )
+        if self.regions == (1, 1):
+            raise InputError("less_is_more puts at least 2 regions in order, but regions=(1, 1) was given")
+        if max(self.weights) == 0:
+            raise InputError(f"less_is_more needs a weight above 0, but weights={self.weights} was given")
 
     def grid(self, view: View, size: tuple[int, int]) -> tuple[int, int]:
         """Rows and columns of regions for inputs of ``size``."""

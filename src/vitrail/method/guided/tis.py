@@ -9,12 +9,13 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.events import Passes
+from vitrail.fields import PASSES, Range, number, random_seed, value
 from vitrail.method.base import MAP, SharedPasses, State, register
 from vitrail.method.batch import Batch
 from vitrail.method.cells import asking
+from vitrail.method.layered import DEEPEST
 from vitrail.model import Need, View, full, in_parts
 from vitrail.perturb import Canvas, RemovalCanvas, cell_canvas, counted, order_of
-from vitrail.spec import rendered
 
 ROUNDS, MOVED, LOOK = 100, 1e-4, 8
 """k-means stops after so many rounds, or where an image's centroids move less (the sum of squares); only every so many
@@ -46,7 +47,8 @@ class TIS(SharedPasses):
 
     Attributes:
         masks: How many masks; never more than there are channels.
-        keep: The share of tokens a mask keeps (0.5), or how many (98); several of them give ``masks`` masks each.
+        keep: The share of tokens a mask keeps (0.5), or how many (98, 2 at least: a bare 1 might be either);
+            several of them give ``masks`` masks each.
         layers: The blocks whose outputs are clustered, counted from 0 (-1 is the last); all of them by default.
         ablation: Keep all tokens, and put noise where patches are hidden.
         normalise: Stretch each map to 0..1.
@@ -57,24 +59,15 @@ class TIS(SharedPasses):
 
     half = True
 
-    masks: int = 1024
-    keep: int | float | tuple[int | float, ...] = 0.5
-    layers: tuple[int, ...] | None = None
+    masks: int = number(1024, low=1, high=100_000, cost=PASSES)
+    keep: int | float | tuple[int | float, ...] = number(
+        0.5, above=0, high=1, whole=Range(low=2, high=100_000), most=100, note="a share of the tokens, or their number"
+    )
+    layers: tuple[int, ...] | None = number(None, low=-DEEPEST, high=DEEPEST - 1, most=DEEPEST)
     ablation: bool = False
-    normalise: bool = rendered(False)
-    seed: int = 0
+    normalise: bool = value(False, stage="render")
+    seed: int = random_seed()
     compat: Literal["none", "authors"] = "none"
-
-    def __post_init__(self) -> None:
-        if self.masks < 1:
-            raise InputError(f"tis needs at least 1 mask, but masks={self.masks} was given")
-        if not self.shares or not all(_keeps(share) for share in self.shares):
-            raise InputError(
-                "tis keeps a share of the tokens above 0 and at most 1.0, or a whole number of them, 2 or more, but "
-                f"keep={self.keep} was given"
-            )
-        if self.layers == ():
-            raise InputError("tis needs at least 1 layer, but layers=() was given")
 
     @property
     def shares(self) -> tuple[int | float, ...]:
@@ -156,11 +149,6 @@ class TIS(SharedPasses):
         shape = (NOISES, *batch.images.shape[1:])
         noise = [torch.rand(shape, generator=batch.generator(i, self.seed + 1)) for i in range(len(batch))]
         return cell_canvas(view, batch.images, list(torch.stack(noise, 1).to(batch.images)))
-
-
-def _keeps(share: int | float) -> bool:
-    """Whether it is a share of the tokens or a number of them. A bare 1 might be either, so it is neither."""
-    return share >= 2 if isinstance(share, int) else 0 < share <= 1
 
 
 def kmeans(points: Tensor, start: Tensor, empty: Literal["stay", "zero"] = "stay") -> Tensor:

@@ -10,8 +10,8 @@ from scipy.spatial.distance import squareform
 from torch import Tensor
 from torch.nn import functional as F
 
-from vitrail.errors import InputError
 from vitrail.events import Passes
+from vitrail.fields import PASSES, number, random_seed, value
 from vitrail.method.base import MAP, SharedPasses, State, register
 from vitrail.method.batch import Batch, clean_logits
 from vitrail.method.cam.scores import clean_features
@@ -19,7 +19,6 @@ from vitrail.method.cells import asking
 from vitrail.method.guided.tis import stretched
 from vitrail.model import Need, View
 from vitrail.perturb import Canvas, Responder
-from vitrail.spec import rendered
 
 SEEN = 1e-6
 """A pixel that all masks together show less of is not shown: it gets 0, not the ratio of two roundings."""
@@ -50,21 +49,13 @@ class ViTCX(SharedPasses):
         normalise: Stretch each map to 0..1, as the evaluation of MDA does.
     """
 
-    threshold: float = 0.1
-    masks: int | None = None
-    noise: float = 0.1
-    seed: int = 0
-    normalise: bool = rendered(False)
+    threshold: float = number(0.1, low=0, high=2)
+    masks: int | None = number(None, low=1, high=100_000, cost=PASSES)
+    noise: float = number(0.1, low=0, high=1000)
+    seed: int = random_seed()
+    normalise: bool = value(False, stage="render")
 
     pixels = True
-
-    def __post_init__(self) -> None:
-        if self.threshold < 0 or self.noise < 0:
-            raise InputError(
-                f"vit_cx needs a threshold and a noise of 0 or more, but {self.threshold} and {self.noise} were given"
-            )
-        if self.masks is not None and self.masks < 1:
-            raise InputError(f"vit_cx needs at least 1 mask, but masks={self.masks} was given")
 
     def passes(self, view: View, size: tuple[int, int]) -> Passes:
         masks = self.masks or 64  # data decide: some tens to some hundreds of masks

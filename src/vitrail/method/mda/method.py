@@ -13,11 +13,12 @@ from torch.nn import functional as F
 
 from vitrail.errors import InputError
 from vitrail.events import Passes
+from vitrail.fields import number, value
 from vitrail.method.attention.biattn import BiAttnHeads
 from vitrail.method.base import Method, State, register
 from vitrail.method.batch import Batch, clean_logits
 from vitrail.method.cam.gradients import GradCAM
-from vitrail.method.cells import MOST_CELLS, filled
+from vitrail.method.cells import FINEST, MOST_CELLS, filled
 from vitrail.method.enlarge import Enlargement
 from vitrail.method.mda import authors
 from vitrail.method.mda.magnitude import concave_steps, dense_of, monotone, sparse_of, strictly_falling
@@ -34,7 +35,6 @@ from vitrail.perturb import (
     order_of,
     ranks_of,
 )
-from vitrail.spec import rendered
 
 NO_WAY = (
     "the model is as sure of the blurred picture as of the whole one, so there is nothing to insert: "
@@ -77,29 +77,17 @@ class MDA(Method):
     half = True
 
     seed: Method | Literal["auto"] | None = "auto"
-    tau: float = 0.9
-    window: int | None = None
-    kappa: float = rendered(0.005)
-    gamma: float = rendered(0.0)
+    tau: float = number(0.9, low=0, high=1, note="0 for deletion alone, 1 for insertion alone")
+    window: int | None = number(None, low=1, high=MOST_CELLS)
+    kappa: float = number(0.005, low=0, high=1, stage="render")
+    gamma: float = number(0.0, low=0, high=1, note="0 for the sparse map, 1 for the dense one", stage="render")
     baseline: Baseline = AdaptiveBlur()
     blank: Baseline = ZeroNorm()
-    cells: int | None = None
-    enlarged: Literal["whole", "smooth"] = rendered("whole")
+    cells: int | None = number(None, low=1, high=FINEST)
+    enlarged: Literal["whole", "smooth"] = value("whole", stage="render")
     compat: Literal["none", "authors"] = "none"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.tau <= 1:
-            raise InputError(
-                f"mda's tau must be between 0 (deletion alone) and 1 (insertion alone), but {self.tau} was given"
-            )
-        if not 0 <= self.gamma <= 1:
-            raise InputError(f"mda's gamma must be between 0 (sparse) and 1 (dense), but {self.gamma} was given")
-        if self.kappa < 0:
-            raise InputError(f"mda's kappa must be 0 or more, but {self.kappa} was given")
-        for name in ("window", "cells"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"mda's {name} must be 1 or more, but {value} was given")
         if self.tau == 1:
             self.refuse_unread("tau=1", "never deletes", ["blank"], "give a tau below 1")
             if self.compat == "authors":

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from vitrail.events import Passes
+from vitrail.fields import number, random_seed
 from vitrail.method.base import State, register
 from vitrail.method.batch import Batch
-from vitrail.method.cells import Cells, at_least
+from vitrail.method.cells import FINEST, Cells
 from vitrail.model import View
 from vitrail.perturb import Baseline, Score, ZeroNorm
 
@@ -37,23 +38,19 @@ class HSIC(Cells):
         seed: Another seed draws other designs.
     """
 
-    designs: int = 500
-    grid: int | None = 8
+    designs: int = number(500, low=2, high=10_000, cost="would compare {} pictures, each with each")
+    grid: int | None = number(8, low=1, high=FINEST)
     design: Literal["lhs", "sobol"] = "lhs"
     bandwidth: Bandwidth = "distances"
     baseline: Baseline = ZeroNorm()
     score: Score = "logit"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        at_least(self, 2, designs=self.designs)
-        at_least(self, 1, grid=self.grid)
+    seed: int = random_seed()
 
     def passes(self, view: View, size: tuple[int, int]) -> Passes:
         return Passes(self.designs + 1)
 
     def search_shared(self, view: View, batches: Sequence[Batch]) -> list[State]:
-        ask, batch = self.asking(view, batches), batches[0]
+        ask, batch = self.asking(view, batches, self.designs), batches[0]
         draw = latin_hypercube if self.design == "lhs" else sobol
         shown = self.drawn(batch, lambda generator: draw(self.designs, ask.canvas.cells, generator))
         scores = ask.each(shown).unbind(2)

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from vitrail.events import Passes
+from vitrail.fields import PASSES, number, random_seed
 from vitrail.method.base import State, register
 from vitrail.method.batch import Batch
-from vitrail.method.cells import Cells, at_least, positive
+from vitrail.method.cells import FINEST, Cells
 from vitrail.model import View
 from vitrail.perturb import Baseline, Score, ZeroNorm
 
@@ -34,17 +35,13 @@ class LIME(Cells):
 
     half = True
 
-    samples: int = 1000
-    grid: int | None = None
-    width: float = 0.25
-    ridge: float = 1.0
+    samples: int = number(1000, low=1, high=100_000, cost=PASSES)
+    grid: int | None = number(None, low=1, high=FINEST)
+    width: float = number(0.25, above=0, high=1000)
+    ridge: float = number(1.0, above=0, high=1e9)
     baseline: Baseline = ZeroNorm()
     score: Score = "probability"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, samples=self.samples, grid=self.grid)
-        positive(self, width=self.width, ridge=self.ridge)
+    seed: int = random_seed()
 
     def passes(self, view: View, size: tuple[int, int]) -> Passes:
         return Passes(self.samples + 1)
@@ -54,7 +51,7 @@ class LIME(Cells):
         return True
 
     def search_shared(self, view: View, batches: Sequence[Batch]) -> list[State]:
-        ask = self.asking(view, batches)
+        ask = self.asking(view, batches, self.samples)
         shown = self.drawn(batches[0], lambda generator: coins(self.samples, ask.canvas.cells, generator))
         slopes = ridge_slopes(shown, ask.each(shown), self.width, self.ridge)
         return self.laid_out(view, batches[0], slopes)

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.events import Passes
+from vitrail.fields import number
 from vitrail.method.base import MAP, SharedPasses, State, register
 from vitrail.method.batch import Batch, clean_logits
-from vitrail.method.cells import asking, at_least, filled
+from vitrail.method.cells import asking, filled
 from vitrail.model import View
 from vitrail.perturb import Baseline, PixelCanvas, Score, ZeroNorm
 
@@ -31,7 +32,6 @@ class Sliding(SharedPasses):
     pixels = True
 
     def __post_init__(self) -> None:
-        at_least(self, 1, window=self.window, stride=self.stride)
         if self.stride > self.window:
             raise InputError(
                 f"{self.id} would leave gaps between its windows: stride={self.stride} is more than "
@@ -103,8 +103,8 @@ class Occlusion(Sliding):
         score: What of the answer counts.
     """
 
-    window: int = 32
-    stride: int = 16
+    window: int = number(32, low=1, high=10_000)
+    stride: int = number(16, low=1, high=10_000)
     baseline: Baseline = ZeroNorm()
     score: Score = "probability"
 
@@ -133,8 +133,8 @@ class PAMI(Sliding):
 
     half = True
 
-    window: int = 64
-    stride: int = 16
+    window: int = number(64, low=1, high=10_000)
+    stride: int = number(16, low=1, high=10_000)
     baseline: Baseline = ZeroNorm()
     score: Score = "probability"
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vitrail.errors import InputError
 from vitrail.events import Passes
+from vitrail.fields import PASSES, number, random_seed
 from vitrail.method.base import MAP, SharedPasses, State, register
 from vitrail.method.batch import Batch
-from vitrail.method.cells import asking, at_least, filled
+from vitrail.method.cells import FINEST, asking, filled
 from vitrail.model import View, full
 from vitrail.perturb import Baseline, PixelCanvas, Responder, Score, ZeroNorm
 
@@ -33,21 +33,15 @@ class RISE(SharedPasses):
         seed: Another seed draws other masks.
     """
 
-    masks: int = 4000
-    grid: int = 8
-    keep: float = 0.1
+    masks: int = number(4000, low=1, high=100_000, cost=PASSES)
+    grid: int = number(8, low=2, high=FINEST)
+    keep: float = number(0.1, above=0, below=1)
     baseline: Baseline = ZeroNorm()
     score: Score = "probability"
-    seed: int = 0
+    seed: int = random_seed()
 
     pixels = True
     half = True
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, masks=self.masks)
-        at_least(self, 2, grid=self.grid)
-        if not 0 < self.keep < 1:
-            raise InputError(f"rise shows a share of the cells between 0 and 1, but keep={self.keep} was given")
 
     def passes(self, view: View, size: tuple[int, int]) -> Passes:
         return Passes(self.masks + 1)

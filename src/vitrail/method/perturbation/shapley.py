@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from vitrail.events import Passes
+from vitrail.fields import PASSES, number, random_seed
 from vitrail.method.base import State, register
 from vitrail.method.batch import Batch
-from vitrail.method.cells import Cells, at_least, ends
+from vitrail.method.cells import FINEST, Cells, ends
 from vitrail.model import View
 from vitrail.perturb import Baseline, Responder, Score, ZeroNorm
 
@@ -36,15 +37,12 @@ class Shapley(Cells):
         seed: Another seed draws other orders.
     """
 
-    samples: int = 25
+    samples: int = number(25, low=1, high=10_000, cost="would show all cells one by one in {} orders, a pass a cell")
     antithetic: bool = True
-    grid: int | None = None
+    grid: int | None = number(None, low=1, high=FINEST)
     baseline: Baseline = ZeroNorm()
     score: Score = "logit"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, samples=self.samples, grid=self.grid)
+    seed: int = random_seed()
 
     def passes(self, view: View, size: tuple[int, int]) -> Passes:
         orders = 2 * self.samples if self.antithetic else self.samples
@@ -55,7 +53,7 @@ class Shapley(Cells):
         return True
 
     def search_shared(self, view: View, batches: Sequence[Batch]) -> list[State]:
-        ask = self.asking(view, batches)
+        ask = self.asking(view, batches, 2 * self.samples if self.antithetic else self.samples)
         cells = ask.canvas.cells
         ranks = self.drawn(
             batches[0], lambda generator: torch.rand(self.samples, cells, generator=generator).argsort(1)
@@ -105,14 +103,11 @@ class KernelSHAP(Cells):
 
     half = True
 
-    samples: int = 2048
-    grid: int | None = None
+    samples: int = number(2048, low=1, high=100_000, cost=PASSES)
+    grid: int | None = number(None, low=1, high=FINEST)
     baseline: Baseline = ZeroNorm()
     score: Score = "logit"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, samples=self.samples, grid=self.grid)
+    seed: int = random_seed()
 
     def passes(self, view: View, size: tuple[int, int]) -> Passes:
         coalitions: int = 2 ** self.count(view, size) - 2
@@ -123,7 +118,7 @@ class KernelSHAP(Cells):
         return True
 
     def search_shared(self, view: View, batches: Sequence[Batch]) -> list[State]:
-        ask, batch = self.asking(view, batches), batches[0]
+        ask, batch = self.asking(view, batches, self.samples), batches[0]
         cells = ask.canvas.cells
         if 2**cells - 2 <= self.samples:
             shown = all_coalitions(cells).to(view.device)

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.events import Passes
+from vitrail.fields import number, unseen
 from vitrail.method.base import register
 from vitrail.method.batch import Batch
-from vitrail.method.layered import Block, Layered, Mixing, alone, block_of, check_start, weighted
+from vitrail.method.layered import Block, Layered, Mixing, alone, block_field, block_of, check_start, weighted
 from vitrail.model import Entry, Need, Relevance, View, full, relevances, trace_pixels, trace_tokens
-from vitrail.spec import unseen
 
 CONSERVING = Relevance(dense="plus", convolution="plus", renormalise=True)
 """The rules of T-Attr."""
@@ -45,7 +45,7 @@ class TAttr(Mixing):
     """
 
     identity: ClassVar[bool] = True
-    start: Block = alone(0)
+    start: Block = block_field(0, alone=True)
     normalise: bool = alone(False, "rollout")  # type: ignore[misc]
 
     def passes(self, view: View, size: tuple[int, int]) -> Passes:
@@ -83,7 +83,7 @@ class PartialLRP(Mixing):
 
     identity: ClassVar[bool] = True
     normalise: ClassVar[bool] = False
-    layer: Block = alone(-1)
+    layer: Block = block_field(-1, alone=True)
     rules: AttentionRules = "original"
 
     def matrices(self, view: View, batch: Batch, start: int) -> tuple[list[Tensor], Tensor]:
@@ -119,13 +119,11 @@ class LRP(Layered):
         composite="auto takes it on models without token blocks",
     )
     entry: Entry = alone("box")
-    epsilon: float = 1e-6
+    epsilon: float = number(1e-6, above=0, high=1e6)
     start: Start = "one"
     wide: bool = alone(True)
 
     def __post_init__(self) -> None:
-        if self.epsilon <= 0:
-            raise InputError(f"lrp needs an epsilon above 0, but epsilon={self.epsilon} was given")
         if not self.wide and self.to == "tokens":
             raise InputError("lrp(wide=False) is for CNNs, which have no tokens; leave out to=tokens")
         if self.to == "tokens" and self.entry != "box":
