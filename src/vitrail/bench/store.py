@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
 
 from vitrail.errors import InputError
-from vitrail.explanation import check_writable
+from vitrail.files import check_writable
 
 MANIFEST, PARTS, ENDING = "manifest.json", "parts", ".parquet"
 

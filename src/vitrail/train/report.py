@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vitrail import show
 from vitrail.errors import InputError
-from vitrail.explanation import write_whole
+from vitrail.files import write_whole
 from vitrail.method import AHA, Batch, Method, parse
 from vitrail.metric import interval
 from vitrail.model import Target

@@ -15,7 +15,7 @@ from vitrail.bench.runner import scores
 from vitrail.bench.store import Store
 from vitrail.bench.tables import perform
 from vitrail.errors import InputError
-from vitrail.explanation import check_writable, write_whole
+from vitrail.files import check_writable, write_whole
 from vitrail.method import parse
 from vitrail.model import Precision, View, load, sources_of
 

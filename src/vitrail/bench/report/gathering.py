@@ -16,8 +16,9 @@ from vitrail.bench.report.result import Cell, Heading, Result, Row, Section
 from vitrail.bench.runner import CHOSEN, FILTER, errors, names_of, parts_of, scores
 from vitrail.bench.store import Store
 from vitrail.bench.tables import recorded
-from vitrail.bench.unit import Unit, slug
+from vitrail.bench.unit import Unit
 from vitrail.errors import InputError
+from vitrail.files import slug
 from vitrail.method import parse as parse_method
 from vitrail.notes import ranked, summed
 
@@ -207,7 +208,7 @@ def _maps(store: Store, parts: Sequence[str]) -> _Maps:
 
 def _reasons(store: Store, methods: Sequence[str]) -> tuple[dict[str, int], dict[str, dict[str, int]]]:
     """Why pictures were left out by the filter, and why each method has no map of some; with counts."""
-    folders = {slug(method): method for method in methods}
+    folders = {slug(method, stamped=True): method for method in methods}
     filtered: Counter[str] = Counter()
     failed: dict[str, Counter[str]] = {method: Counter() for method in methods}
     for record in errors(store):
@@ -215,7 +216,7 @@ def _reasons(store: Store, methods: Sequence[str]) -> tuple[dict[str, int], dict
         reason = _alike(record["error"], record["image"])
         if folder in folders:
             failed[folders[folder]][reason] += 1
-        elif folder in (slug(FILTER), CHOSEN.rpartition("/")[0]):
+        elif folder in (slug(FILTER, stamped=True), CHOSEN.rpartition("/")[0]):
             filtered[reason] += 1
     return dict(filtered.most_common()), {method: dict(one.most_common()) for method, one in failed.items()}
 
