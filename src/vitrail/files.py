@@ -1,6 +1,7 @@
-"""Files: written whole or not at all, and names for them."""
+"""Files: written whole or not at all, JSON for them, and names."""
 
 import hashlib
+import json
 import os
 import re
 import tempfile
@@ -45,6 +46,15 @@ def remove(path: Path) -> None:
         pass
     except OSError as error:
         raise _unwritable(path, error) from error
+
+
+def json_bytes(value: Any) -> bytes:
+    """A value as legible JSON in UTF-8, whatever stands in its texts: names of files may hold what is no letter."""
+    text = json.dumps(value, indent=1, ensure_ascii=False)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, indent=1).encode()
 
 
 def slug(text: str, *, stamped: bool = False, words: bool = False, longest: int = 60) -> str:

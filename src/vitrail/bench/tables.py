@@ -1,7 +1,6 @@
 """Run a protocol into a folder: its parts one after the other, each a run of its own."""
 
 import difflib
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -9,10 +8,11 @@ from typing import TypeVar
 
 from vitrail.bench.places import placed, require
 from vitrail.bench.protocol import COMMAND, PROTOCOL, Column, Part, Protocol
-from vitrail.bench.protocol_files import from_dict, to_dict
+from vitrail.bench.protocol_json import from_dict, to_dict
 from vitrail.bench.runner import Engine, run
 from vitrail.bench.store import Store
 from vitrail.errors import InputError
+from vitrail.files import json_bytes
 from vitrail.method import parse as parse_method
 from vitrail.metric import expand
 
@@ -24,6 +24,7 @@ def perform(
     device: str | Sequence[str] | None = None,
     engine: Engine | None = None,
     progress: bool = False,
+    repair: bool = False,
     command: str | None = None,
 ) -> Store:
     """Run all parts of a protocol, or what is left of them. What an earlier run of the folder had is kept.
@@ -37,6 +38,7 @@ def perform(
         device: Where the models live; several work side by side.
         engine: What does the work; this process by default.
         progress: Show progress bars.
+        repair: Make parts again that are damaged; otherwise they are refused.
         command: How it was asked for, for the report.
     """
     protocol = placed(protocol)
@@ -53,11 +55,12 @@ def perform(
                 f"{store.place} holds a run of {known.name}, not of {protocol.name}; choose another folder"
             )
         protocol = joined(known, protocol)
-    begun = partial(store.note, PROTOCOL, json.dumps(to_dict(protocol), indent=1, ensure_ascii=False))
+    begun = partial(store.note, PROTOCOL, json_bytes(to_dict(protocol)).decode())
     try:
         for part in wanted:
             now = replace(protocol.part(part.name), methods=part.methods, ours=part.ours)
-            run(now.plan(), store.within(part.name), device=device, engine=engine, progress=progress, begun=begun)
+            inner = store.within(part.name)
+            run(now.plan(), inner, device=device, engine=engine, progress=progress, repair=repair, begun=begun)
     except InputError:
         if before is not None:
             store.note(PROTOCOL, before)  # what was refused is not what the folder holds
@@ -70,12 +73,10 @@ def perform(
 
 def recorded(store: Store) -> Protocol | None:
     """The protocol that a folder holds a run of; None where it holds none."""
-    text = store.noted(PROTOCOL)
-    if text is None:
-        return None
+    found = store.noted_mapping(PROTOCOL)
     try:
-        return from_dict(json.loads(text))
-    except (ValueError, KeyError, TypeError) as error:
+        return None if found is None else from_dict(found)
+    except InputError as error:
         raise InputError(f"{store.place}/{PROTOCOL} cannot be read ({error}); choose another folder") from error
 
 

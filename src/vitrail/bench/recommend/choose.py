@@ -11,8 +11,8 @@ from vitrail.bench.protocol import Column, Part, Protocol
 from vitrail.bench.recommend.verdict import FLOOR, INS_DEL, Recommendation, conclude, counted
 from vitrail.bench.report.compare import Measured, measured
 from vitrail.bench.report.gathering import gather
-from vitrail.bench.runner import scores
 from vitrail.bench.store import Store
+from vitrail.bench.stored import scores
 from vitrail.bench.tables import perform
 from vitrail.errors import InputError
 from vitrail.files import check_writable, write_whole
@@ -60,6 +60,7 @@ def recommend(
     device: str | None = None,
     precision: Precision = "fp32",
     progress: bool = False,
+    repair: bool = False,
     command: str | None = None,
 ) -> Recommendation:
     """Try methods on a model and pictures, and say which one to use.
@@ -74,6 +75,7 @@ def recommend(
         device: Where the model lives; the GPU by default if there is one.
         precision: Arithmetic of the model's passes.
         progress: Show progress bars.
+        repair: Make parts of the run again that are damaged; otherwise they are refused.
         command: How it was asked for, for the report.
     """
     for spec in methods:
@@ -85,7 +87,7 @@ def recommend(
         place = scratch if out is None else out
         data = _table(files, Path(place)) if files else f"folder:{images[0]}"
         protocol = _protocol(view, model, checkpoint, data, chosen, limit, precision)
-        store = perform(protocol, place, device=device, progress=progress, command=command)
+        store = perform(protocol, place, device=device, progress=progress, repair=repair, command=command)
         return _read(protocol, store, view.name, unavailable)
 
 
