@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +32,8 @@ def explain(
 
     Args:
         model: A name, a module or a view: see `vitrail.load`.
-        images: Paths, folders, PIL images, uint8 arrays, or model inputs as float tensors; alone or in a list.
+        images: Paths, folders, files' bytes, PIL images, uint8 arrays, or model inputs as float tensors; or a list of
+            these.
         method: A spec string such as ``"ig(steps=20)"``, or a method; ``"auto"`` takes ``decompx`` on transformers
             and ``gradcam`` on other models.
         target: What to explain: None (what the model predicts), a class number or name, a list with one entry an
@@ -53,7 +55,7 @@ def explain(
     method.check(view)
     view, wanted = resolve(view, target, len(sources))
     with view.using(precision, compiled or None):
-        return _explain(view, sources, method, wanted, BATCH if batch is None else batch, progress)
+        return _explain(view, sources, method, wanted, at_once(batch), progress)
 
 
 def chosen(view: View) -> str:
@@ -61,11 +63,20 @@ def chosen(view: View) -> str:
     return "decompx" if Need.TOKENS in view.offers else "gradcam"
 
 
+def at_once(batch: Any) -> int:
+    """How many images are worked on together, where so many were asked for."""
+    if batch is None:
+        return BATCH
+    if isinstance(batch, bool) or not isinstance(batch, Integral):
+        raise InputError(f"{option('batch')} must be a whole number, but {batch!r} was given")
+    if batch < 1:
+        raise InputError(f"{option('batch')} must be 1 or more, but {batch} was given")
+    return int(batch)
+
+
 def _explain(
     view: View, sources: list[Any], method: Method, target: Target | None, size: int, progress: bool
 ) -> Explanation:
-    if size < 1:
-        raise InputError(f"{option('batch')} must be 1 or more, but {size} was given")
     forwards, backwards, start = view.meter.forwards, view.meter.backwards, time.perf_counter()
     done: list[_Done] = []
     first = 0

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vitrail.data import check_boxes, check_truth, is_input, masks_of
 from vitrail.errors import InputError, option
 from vitrail.explanation import Explanation, versions
-from vitrail.front import called, chosen, explain
+from vitrail.front import at_once, called, chosen, explain
 from vitrail.method import Method, parse
 from vitrail.metric.base import Metric
 from vitrail.metric.case import Case, Pool
@@ -23,8 +23,6 @@ from vitrail.metric.scores import Score, Scores
 from vitrail.metric.statistics import bootstrap, interval
 from vitrail.model import Precision, Target, TargetLike, View, load, pictures, resolve, sources_of
 from vitrail.notes import summed
-
-BATCH = 16
 
 DEFAULT = ("insertion", "deletion", "mas_insertion", "mas_deletion", "sparseness")
 
@@ -51,7 +49,8 @@ def evaluate(
 
     Args:
         model: A name, a module or a view: see `vitrail.load`.
-        images: Paths, folders, PIL images, uint8 arrays, or model inputs as float tensors; alone or in a list.
+        images: Paths, folders, files' bytes, PIL images, uint8 arrays, or model inputs as float tensors; or a list of
+            these.
         explanation: A method's spec (``"tis"``), a method, an `Explanation` of these images or (images, rows, columns)
             maps; or several, in a list or by name in a dict.
         metrics: Specs (``"insertion(step=448)"``), metrics, or names of presets (``"mda"``). What of a preset cannot be
@@ -99,8 +98,7 @@ def evaluate(
     _check_needs(asked.metrics, subjects, regions, truth is not None)
     asked = replace(asked, metrics=tuple(dict.fromkeys(_with_company(asked.metrics, subjects))))
     with view.using(precision, compiled or None):
-        size = BATCH if batch is None else batch
-        return _evaluate(view, sources, subjects, asked, (aim, whose), truth, (masks, boxes), size, progress)
+        return _evaluate(view, sources, subjects, asked, (aim, whose), truth, (masks, boxes), at_once(batch), progress)
 
 
 def _is(target: Any, word: str) -> bool:
@@ -208,8 +206,6 @@ def _evaluate(
 ) -> Scores:
     from tqdm.auto import tqdm
 
-    if size < 1:
-        raise InputError(f"{option('batch')} must be 1 or more, but {size} was given")
     start, forwards = time.perf_counter(), view.meter.forwards
     (aim, whose), metrics = aimed, asked.metrics
     empty: dict[str, int] = dict.fromkeys((subject.name for subject in subjects), 0)
