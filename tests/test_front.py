@@ -1,6 +1,8 @@
 """The front door's main verb: what it takes, what it gives, what it costs, and what it leaves behind."""
 
 import copy
+import io
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,6 +121,26 @@ def test_one_image_needs_no_list(demo: View, folder: Path, wanted: vitrail.Expla
         assert close(found.maps[0], wanted.maps[0])
 
 
+@pytest.mark.parametrize("batch", ["8", 2.0, True, (4,), 0, -1])
+def test_a_batch_that_is_no_number_of_images(batch: Any, demo: View) -> None:
+    said = "must be 1 or more" if type(batch) is int else "must be a whole number"
+    with pytest.raises(vitrail.InputError, match=rf"batch {said}, but {re.escape(repr(batch))} was given"):
+        vitrail.explain(demo, PICTURES[:1], "random", batch=batch)
+    with pytest.raises(vitrail.InputError, match=rf"batch {said}"):
+        vitrail.evaluate(demo, PICTURES[:1], "random", "sparseness", batch=batch)
+
+
+def test_bytes_are_explained_and_judged_as_the_file(demo: View, tmp_path: Path) -> None:
+    PICTURES[0].save(tmp_path / "cat.png")
+    data = (tmp_path / "cat.png").read_bytes()
+    found = vitrail.explain(demo, [data, io.BytesIO(data)], "gradcam", batch=np.int64(1))
+    wanted = vitrail.explain(demo, tmp_path / "cat.png", "gradcam")
+    assert torch.equal(found.maps, wanted.maps.expand(2, -1, -1))
+    assert found.images == ("image 0", "image 1")
+    scores = [vitrail.evaluate(demo, one, "gradcam", "sparseness") for one in (memoryview(data), tmp_path / "cat.png")]
+    assert scores[0].row("sparseness", "gradcam").value == scores[1].row("sparseness", "gradcam").value
+
+
 @pytest.mark.parametrize("images", [[], (), torch.zeros(0, 3, 144, 144)], ids=["list", "tuple", "batch"])
 def test_no_image_is_refused(images: Any, demo: View) -> None:
     with pytest.raises(vitrail.InputError, match="no image was given"):
@@ -170,12 +192,6 @@ def test_random_maps_depend_on_the_seed_and_the_picture(demo: View) -> None:
     assert torch.equal(maps, vitrail.explain(demo, PICTURES[:2], "random(seed=3)", batch=1).maps)
     assert not torch.equal(maps[0], maps[1])
     assert not torch.equal(maps, vitrail.explain(demo, PICTURES[:2], "random(seed=4)").maps)
-
-
-@pytest.mark.parametrize("batch", [0, -3])
-def test_a_batch_of_nothing_is_refused(batch: int, demo: View) -> None:
-    with pytest.raises(vitrail.InputError, match=f"1 or more, but {batch} was given"):
-        vitrail.explain(demo, PICTURES[0], "gradcam", batch=batch)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,8 @@ def explain(
 
     Args:
         model: A name, a module or a view: see `vitrail.load`.
-        images: Paths, folders, PIL images, uint8 arrays, or model inputs as float tensors; alone or in a list.
+        images: Paths, folders, files' bytes, PIL images, uint8 arrays, or model inputs as float tensors; or a list of
+            these.
         method: A spec string such as ``"ig(steps=20)"``, or a method; ``"auto"`` takes ``decompx`` on transformers
             and ``gradcam`` on other models.
         target: What to explain: None (what the model predicts), a class number or name, a list with one entry an
@@ -118,9 +120,7 @@ def explain_each(
     if targets is not None and target is not None:
         raise InputError("target and targets were given; give one of them")
     view, aims = _resolved(view, [target] if targets is None else list(targets), len(sources))
-    size = BATCH if batch is None else batch
-    if size < 1:
-        raise InputError(f"{option('batch')} must be 1 or more, but {size} was given")
+    size = at_once(batch)
     several = None if targets is None else tuple(_named(one, aim, view) for one, aim in zip(targets, aims))
     each = [method.passes(view, view.size).times(len(sources) * len(aims)) for method in wanted]
     work = working(
@@ -138,6 +138,17 @@ def explain_each(
 def chosen(view: View) -> str:
     """The method that ``auto`` means for a model."""
     return "decompx" if Need.TOKENS in view.offers else "gradcam"
+
+
+def at_once(batch: Any) -> int:
+    """How many images are worked on together, where so many were asked for."""
+    if batch is None:
+        return BATCH
+    if isinstance(batch, bool) or not isinstance(batch, Integral):
+        raise InputError(f"{option('batch')} must be a whole number, but {batch!r} was given")
+    if batch < 1:
+        raise InputError(f"{option('batch')} must be 1 or more, but {batch} was given")
+    return int(batch)
 
 
 def _resolved(view: View, targets: Sequence[TargetLike], images: int) -> tuple[View, list[Target | None]]:

@@ -13,7 +13,7 @@ from PIL import Image
 
 import vitrail
 from vitrail import cli, scenes
-from vitrail.cli.explain import SHEET_ROWS, folder_name, folder_names, targets_of
+from vitrail.cli.explain import SHEET_ROWS, folder_names, targets_of
 from vitrail.explanation import Explanation
 from vitrail.method import Batch
 from vitrail.method.attention.rollout import RawAttention
@@ -106,16 +106,6 @@ def test_methods_with_alike_names_get_folders_of_their_own(folder: Path, tmp_pat
     assert explain(folder / "cat.png", "--method", *alike, "--out", tmp_path, "--quiet") == 0
     manifests = [json.loads(path.read_text(encoding="utf-8")) for path in tmp_path.glob("*/manifest.json")]
     assert sorted(manifest["method"] for manifest in manifests) == sorted(alike)
-
-
-def test_folder_names() -> None:
-    assert folder_name("gradcam") == "gradcam"
-    assert folder_name("ig(steps=20)") == "ig-steps=20"
-    assert folder_name("gradcam++(relu=False)") == "gradcam++-relu=False"
-    specs = ["a(b(c=1))", "a(b, c=1)", "a(b(c), d=1)", "a(b(c, d=1))", "a(b=(1, 2))", "a(b=(1, -2))", "a(b='x/../y')"]
-    names = [folder_name(spec) for spec in specs]
-    assert len(set(names)) == len(specs)
-    assert not any("/" in name or " " in name or "(" in name for name in names)
 
 
 def test_quiet_prints_nothing(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,10 +1,9 @@
-"""Protocols from YAML files, the papers' own or a user's, and to and from the JSON that a run's folder keeps."""
+"""Protocols from YAML files, the papers' own or a user's."""
 
 import difflib
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +14,7 @@ import yaml
 from vitrail.bench.chunk import Explains
 from vitrail.bench.filter import Filter
 from vitrail.bench.protocol import Column, Part, Protocol, Sweep
+from vitrail.bench.protocol_json import to_dict
 from vitrail.errors import InputError
 from vitrail.method import METHODS
 from vitrail.method import parse as parse_method
@@ -399,61 +399,3 @@ def _published(
         _plain(told, dict.fromkeys(told, NUMBER), f"{where}, published for {label!r}")
         found[label] = {name: float(number) for name, number in told.items()}
     return {label: told for label, told in found.items() if told}, words
-
-
-# --------------------------------------------------------------------------------------------------------------- JSON
-
-
-def to_dict(protocol: Protocol) -> dict[str, Any]:
-    """A protocol as JSON can hold it; `from_dict` gives the very same back."""
-    return {
-        "name": protocol.name,
-        "title": protocol.title,
-        "paper": protocol.paper,
-        "note": protocol.note,
-        "parts": [_part_to_dict(part) for part in protocol.parts],
-    }
-
-
-def _part_to_dict(part: Part) -> dict[str, Any]:
-    found = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(part).items()}
-    found["columns"] = [{"name": one.name, "terms": [list(term) for term in one.terms]} for one in part.columns]
-    found["filter"] = part.filter.given
-    if part.sweep is not None:
-        found["sweep"] = {"axis": part.sweep.axis, "at": {key: list(place) for key, place in part.sweep.at.items()}}
-    return found
-
-
-def from_dict(given: Mapping[str, Any]) -> Protocol:
-    """A protocol from what `to_dict` made of it. Nothing is looked up again: it is what was run.
-
-    Example:
-        >>> one = read_protocol("tis/table3")
-        >>> from_dict(to_dict(one)) == one
-        True
-    """
-    try:
-        parts = tuple(_part_from_dict(part) for part in given["parts"])
-        return Protocol(**{**given, "parts": parts})
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"this is no protocol that vitrail wrote ({error!r}); run it again") from error
-
-
-def _part_from_dict(given: Mapping[str, Any]) -> Part:
-    columns = tuple(
-        Column(one["name"], tuple((spec, weight) for spec, weight in one["terms"])) for one in given["columns"]
-    )
-    sweep = given["sweep"]
-    if sweep is not None:
-        sweep = Sweep(sweep["axis"], {key: (line, place) for key, (line, place) in sweep["at"].items()})
-    size = given["size"]
-    return Part(
-        **{
-            **given,
-            "columns": columns,
-            "ours": tuple(given["ours"]),
-            "filter": Filter(**given["filter"]),
-            "sweep": sweep,
-            "size": None if size is None else tuple(size),
-        }
-    )

@@ -1,27 +1,28 @@
 """Run a plan: every method on every image, judged by every metric, into a store that any later run goes on from."""
 
 import hashlib
-import json
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import pyarrow as pa
 import torch
 
 from vitrail.bench.chunk import Chunk, Explains
 from vitrail.bench.filter import Filter
+from vitrail.bench.shapes import misfit
 from vitrail.bench.store import Store
+from vitrail.bench.stored import CHOSEN, FILTER, MORE, columns_of, names_of, parts_of, scores
 from vitrail.bench.unit import Unit, explained, judged, units
 from vitrail.data import Dataset, Item, dataset
 from vitrail.errors import InputError, option
 from vitrail.events import Cancel, Observer, Work, observers_of, working
 from vitrail.explanation import versions
+from vitrail.files import json_bytes
 from vitrail.method import parse as parse_method
-from vitrail.metric import Metric, Pool, Score, Scores, expand, parse, score
+from vitrail.metric import Metric, Pool, Scores, expand, parse
 from vitrail.model import Precision, View, load
 
 CLASSES = (
@@ -36,9 +37,6 @@ OTHERS = 64
 
 CANDIDATES = 4
 """Where a filter and a limit are asked for: pictures looked at for each one wanted."""
-
-FILTER, CHOSEN = "filter", "chosen/00000"
-"""The parts of a run that say which pictures take part: the filter's answers, and the pictures chosen."""
 
 
 @dataclass(frozen=True)
@@ -268,35 +266,11 @@ class Engine(Protocol):
         """
 
 
-MORE = "+"
-"""Between the name of a unit and the digest of metrics that were asked for later."""
-
-
 def _put(store: Store, name: str, table: pa.Table) -> None:
     """Write a part of a run that is still there: alone in a folder that was deleted it would be of no use."""
     if store.manifest() is None:
         raise InputError(f"{store.place} was deleted or moved while the run wrote to it; start the run again")
     store.write(name, table)
-
-
-def parts_of(store: Store) -> dict[str, list[str]]:
-    """The names of all parts, by the unit they belong to."""
-    found = defaultdict(list)
-    for name in store.units():
-        folder, _, last = name.rpartition("/")  # a method's own name may hold the sign too: gradcam++
-        found[f"{folder}/{last.partition(MORE)[0]}"].append(name)
-    return dict(found)
-
-
-def columns_of(store: Store, parts: Sequence[str], *, maps: bool = True) -> dict[str, pa.ChunkedArray]:
-    """The columns of some parts of one unit, by name; maps are much the largest, and not always wanted."""
-    tables = [store.read(name, None if maps else [n for n in store.names(name) if n != "map"]) for name in parts]
-    return {column: table[column] for table in tables for column in table.column_names}
-
-
-def names_of(store: Store, parts: Sequence[str]) -> list[str]:
-    """The names of the columns of some parts."""
-    return [name for part in parts for name in store.names(part)]
 
 
 def run(
@@ -308,6 +282,7 @@ def run(
     progress: bool = False,
     observers: Iterable[Observer] = (),
     cancel: Cancel | None = None,
+    repair: bool = False,
     begun: Callable[[], object] = lambda: None,
 ) -> Scores:
     """Run a plan, or what is left of it.
@@ -320,6 +295,7 @@ def run(
         progress: Show a progress bar.
         observers: Functions that are told of every event of the work, see `vitrail.events`.
         cancel: A token by which another thread can stop the work; what is done by then stays.
+        repair: Make parts again that are damaged; otherwise they are refused.
         begun: Called once the run is known to be possible, before any work.
 
     Example:
@@ -335,6 +311,8 @@ def run(
     bench = Bench(plan, engine.device)
     store.begin(bench.facts(), unsaid={"maps": "float16"})
     _pin(plan, store)
+    if repair:
+        store.repair()
     begun()
     told = observers_of(progress, observers), cancel
     _finish(engine, bench, store, bench.gates(), *told)
@@ -349,7 +327,10 @@ LEARNED = "learned.json"
 
 def _pin(plan: Plan, store: Store) -> None:
     """Refuse another explainer under the name of one that rows were made with already."""
-    known: dict[str, str] = json.loads(store.noted(LEARNED) or "{}")
+    known = store.noted_mapping(LEARNED) or {}
+    wrong = misfit(known, dict.fromkeys(known, str))
+    if wrong:
+        raise InputError(f"{store.place}/{LEARNED} does not name explainers: {wrong}; choose another folder")
     now = {spec: stamp for spec in plan.methods if (stamp := parse_method(spec).stamp())}
     for spec, stamp in now.items():
         if known.get(spec, stamp) != stamp:
@@ -358,7 +339,7 @@ def _pin(plan: Plan, store: Store) -> None:
                 "choose another folder"
             )
     if now.keys() - known.keys():
-        store.note(LEARNED, json.dumps(known | now, indent=1))
+        store.note(LEARNED, json_bytes(known | now).decode())
 
 
 def _finish(
@@ -374,70 +355,8 @@ def _finish(
     for unit in wanted:
         parts = known.get(unit.name, [])
         asked = () if unit.method == FILTER else bench.plan.metrics
-        if not parts or not set(asked) <= set(names_of(store, parts)):
+        if unit.name not in parts or not set(asked) <= set(names_of(store, parts)):
             left.append((unit, parts))
     if left:
         with working("run", len(left), "unit", observers=observers, cancel=cancel) as work:
             engine.work(bench, store, left, work)
-
-
-def scores(plan: Plan, store: Store) -> Scores:
-    """The table of a run, from what is stored; images of units that are not done, or that failed, do not count."""
-    facts = store.manifest()
-    if facts is None:
-        raise InputError(f"{store.place} holds no run")
-    if not store.has(CHOSEN):
-        raise InputError(f"{store.place} holds a run that has only begun; start it again to go on")
-    images = [record["image"] for record in store.read(CHOSEN).to_pylist() if record["error"] is None]
-    gathered: dict[tuple[str, str], list[torch.Tensor | None]] = defaultdict(list)
-    seconds, forwards = 0.0, 0.0
-    known = parts_of(store)
-    for method in plan.methods:
-        for number, first in enumerate(range(0, len(images), facts["chunk"])):
-            columns = columns_of(store, known.get(Unit(method, number, ()).name, ()), maps=False)
-            count = min(facts["chunk"], len(images) - first)
-            seconds += _total(columns, "seconds")
-            forwards += _total(columns, "forwards")
-            for spec in plan.metrics:
-                values = columns[spec].to_pylist() if spec in columns else [None] * count
-                found = [None if v is None else torch.tensor(v, dtype=torch.float64) for v in values]
-                gathered[method, spec] += found
-    rows = []
-    for (method, spec), values in gathered.items():
-        metric = parse(spec)
-        protocol = {key: facts[key] for key in ("explains", "precision")} | {"metric": metric.config}
-        if all(value is None for value in values):
-            nothing = np.full(len(values), np.nan)
-            rows.append(Score(method, spec, np.nan, np.nan, np.nan, metric.higher_is_better, nothing, protocol))
-        else:
-            rows.append(score(method, metric, _stacked(values), protocol))
-    return Scores(
-        rows=tuple(rows),
-        images=tuple(images),
-        model=facts["model"],
-        fingerprint=facts["weights"],
-        seconds=seconds,
-        forwards=round(forwards),
-        versions=facts["versions"],
-    )
-
-
-def _total(columns: dict[str, pa.ChunkedArray], name: str) -> float:
-    return sum(value for value in columns[name].to_pylist() if value is not None) if name in columns else 0.0
-
-
-def _stacked(values: Sequence[torch.Tensor | None]) -> torch.Tensor:
-    """(N,) or (N, P) what a metric measured; NaN for images without a number."""
-    width = max((len(value) for value in values if value is not None), default=1)
-    nothing = torch.full((width,), torch.nan, dtype=torch.float64)
-    found = torch.stack([nothing if value is None else value for value in values])
-    return found[:, 0] if width == 1 else found
-
-
-def errors(store: Store) -> Iterator[dict[str, str]]:
-    """Which images were left out, by which method, and why."""
-    for name in store.units():
-        if "error" in store.names(name):
-            for record in store.read(name, ["image", "error"]).to_pylist():
-                if record["error"] is not None:
-                    yield {"unit": name, **record}

@@ -1,7 +1,6 @@
 """Run a protocol into a folder: its parts one after the other, each a run of its own."""
 
 import difflib
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -9,11 +8,12 @@ from typing import TypeVar
 
 from vitrail.bench.places import placed, require
 from vitrail.bench.protocol import COMMAND, PROTOCOL, Column, Part, Protocol
-from vitrail.bench.protocol_files import from_dict, to_dict
+from vitrail.bench.protocol_json import from_dict, to_dict
 from vitrail.bench.runner import Engine, run
 from vitrail.bench.store import Store
 from vitrail.errors import InputError
 from vitrail.events import Cancel, Observer
+from vitrail.files import json_bytes
 from vitrail.method import parse as parse_method
 from vitrail.metric import expand
 
@@ -27,6 +27,7 @@ def perform(
     progress: bool = False,
     observers: Iterable[Observer] = (),
     cancel: Cancel | None = None,
+    repair: bool = False,
     command: str | None = None,
 ) -> Store:
     """Run all parts of a protocol, or what is left of them. What an earlier run of the folder had is kept.
@@ -42,6 +43,7 @@ def perform(
         progress: Show progress bars.
         observers: Functions that are told of every event of the work, see `vitrail.events`.
         cancel: A token by which another thread can stop the work; what is done by then stays.
+        repair: Make parts again that are damaged; otherwise they are refused.
         command: How it was asked for, for the report.
     """
     protocol = placed(protocol)
@@ -58,7 +60,7 @@ def perform(
                 f"{store.place} holds a run of {known.name}, not of {protocol.name}; choose another folder"
             )
         protocol = joined(known, protocol)
-    begun = partial(store.note, PROTOCOL, json.dumps(to_dict(protocol), indent=1, ensure_ascii=False))
+    begun = partial(store.note, PROTOCOL, json_bytes(to_dict(protocol)).decode())
     try:
         for part in wanted:
             now = replace(protocol.part(part.name), methods=part.methods, ours=part.ours)
@@ -70,6 +72,7 @@ def perform(
                 progress=progress,
                 observers=observers,
                 cancel=cancel,
+                repair=repair,
                 begun=begun,
             )
     except InputError:
@@ -84,12 +87,10 @@ def perform(
 
 def recorded(store: Store) -> Protocol | None:
     """The protocol that a folder holds a run of; None where it holds none."""
-    text = store.noted(PROTOCOL)
-    if text is None:
-        return None
+    found = store.noted_mapping(PROTOCOL)
     try:
-        return from_dict(json.loads(text))
-    except (ValueError, KeyError, TypeError) as error:
+        return None if found is None else from_dict(found)
+    except InputError as error:
         raise InputError(f"{store.place}/{PROTOCOL} cannot be read ({error}); choose another folder") from error
 
 

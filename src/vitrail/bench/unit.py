@@ -4,8 +4,6 @@ Maps are kept at their own grid in float32, as they are: so new metrics on store
 would have given at once, and no cell changes its place among the others, which is all that some methods find.
 """
 
-import hashlib
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from torch import Tensor
 from vitrail.bench.chunk import FAILURES, Chunk
 from vitrail.data import Item
 from vitrail.errors import InputError
+from vitrail.files import slug
 from vitrail.method import Explained, Method, Searches, explain_batch
 from vitrail.metric import Case, Metric, Pool
 from vitrail.model import View, in_parts, is_out_of_memory
@@ -41,13 +40,7 @@ class Unit:
     @property
     def name(self) -> str:
         """What its part is called in a store: ``ig-steps=20-1a2b3c4d/00012``."""
-        return f"{slug(self.method)}/{self.number:05d}"
-
-
-def slug(spec: str) -> str:
-    """A spec as the name of a folder: legible, and told apart from others by a few digits of its hash."""
-    words = re.sub(r"[^\w=.,+-]+", "-", spec.replace(" ", "")).strip("-")[:60]
-    return f"{words}-{hashlib.sha256(spec.encode()).hexdigest()[:8]}"
+        return f"{slug(self.method, stamped=True)}/{self.number:05d}"
 
 
 def units(items: Sequence[Item], methods: Sequence[str], chunk: int) -> list[Unit]:

@@ -55,7 +55,7 @@ TRIM_ABOVE, MOST_MAPPED = -1, -4
 LISTS = ("--method", "--metric", "--target", "--methods", "--metrics", "--classes", "--images", "--data", "--part")
 """Flags that may be repeated: ``--method ig --method rollout`` means ``--method ig rollout``."""
 
-SWITCHES = ("--quiet", "--compiled")
+SWITCHES = ("--quiet", "--compiled", "--repair")
 """Flags that stand alone."""
 
 

@@ -24,7 +24,8 @@ class Demo:
     def run(self) -> None:
         """Explain the samples, draw the sheet, and say where it is."""
         from vitrail import explain, scenes
-        from vitrail.explanation import check_writable, sheet_of, write_whole
+        from vitrail.explanation import sheet_of
+        from vitrail.files import check_writable, write_whole
         from vitrail.model import load
 
         check_writable(self.out)

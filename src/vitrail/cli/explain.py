@@ -1,6 +1,5 @@
 """``vitrail explain``: pictures in, a comparison sheet and the maps out."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from vitrail.cli.checks import check_methods, check_named, check_targets
 from vitrail.cli.labels import Labelled, beside, read_labels
 from vitrail.cli.options import Looking, say
 from vitrail.errors import InputError
+from vitrail.files import slug
 
 if TYPE_CHECKING:
     from vitrail.explanation import Explanation
@@ -38,7 +38,8 @@ class Explain(Looking):
     def run(self) -> None:
         """Explain, write, and say where."""
         from vitrail import explain
-        from vitrail.explanation import check_writable, sheet_of, write_whole
+        from vitrail.explanation import sheet_of
+        from vitrail.files import check_writable, write_whole
         from vitrail.model import resolve
 
         check_methods(self.method)  # a typo should be told before a model is loaded
@@ -131,27 +132,15 @@ def with_rivals(view: "View", targets: Mapping[str, str | list[Labelled]]) -> di
 SHEET_ROWS = 20
 
 
-def folder_name(spec: str) -> str:
-    """A spec string as a folder name: ``ig(steps=20)`` -> ``ig-steps=20``."""
-    return re.sub(r"[^\w=.,+-]", "-", spec.replace(" ", "")).rstrip("-")
-
-
 def folder_names(explained: Sequence[tuple[str, str]]) -> list[str]:
-    """A folder for each method and target, no two alike; the target is named where there are several.
+    """A folder for each method and target; the target is named where there are several.
 
     Example:
         >>> folder_names([("gradcam", "predicted")]), folder_names([("gradcam", "cat"), ("gradcam", "tabby cat")])
         (['gradcam'], ['gradcam-for-cat', 'gradcam-for-tabby-cat'])
     """
     several = len({target for _, target in explained}) > 1
-    found: list[str] = []
-    for spec, target in explained:
-        wanted = re.sub(r"[^\w=.,+-]+", "-", target)[:40].strip("-")
-        name = f"{folder_name(spec)}-for-{wanted}" if several else folder_name(spec)
-        # Some file systems take shark and Shark for one name.
-        taken = sum(re.fullmatch(re.escape(name) + r"(-\d+)?", other, re.IGNORECASE) is not None for other in found)
-        found.append(f"{name}-{taken + 1}" if taken and several else name)
-    return found
+    return [slug(spec) + f"-for-{slug(target, words=True, longest=40)}" * several for spec, target in explained]
 
 
 def remarks(found: Mapping[str, Sequence["Explanation"]]) -> list[str]:

@@ -2,6 +2,6 @@
 
 from vitrail.explanation.bundle import Bundle
 from vitrail.explanation.draw import sheet_of
-from vitrail.explanation.value import Explanation, check_writable, versions, write_whole
+from vitrail.explanation.value import Explanation, versions
 
-__all__ = ["Bundle", "Explanation", "check_writable", "sheet_of", "versions", "write_whole"]
+__all__ = ["Bundle", "Explanation", "sheet_of", "versions"]

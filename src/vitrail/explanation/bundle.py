@@ -17,7 +17,8 @@ import torch
 from PIL import Image
 
 from vitrail.errors import InputError
-from vitrail.explanation.value import Explanation, write_whole
+from vitrail.explanation.value import Explanation
+from vitrail.files import write_whole
 from vitrail.show import scale
 
 MAGIC, VERSION, ALIGNED = b"VITRAIL\n", 1, 64

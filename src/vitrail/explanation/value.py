@@ -2,16 +2,14 @@
 
 import importlib
 import json
-import os
 import platform
-import tempfile
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,6 +19,7 @@ from torch import Tensor
 from vitrail import show
 from vitrail.errors import InputError
 from vitrail.explanation.draw import sheet_of, strip_of
+from vitrail.files import remove, write_whole
 
 if TYPE_CHECKING:
     from vitrail.explanation.bundle import Bundle
@@ -379,7 +378,7 @@ class Explanation:
         sheet = self.picture(style) if images is None else sheet_of([self], images, style=style)
         text = json.dumps(self.manifest(), indent=1, ensure_ascii=False)
         folder = Path(folder)
-        _remove(folder / "manifest.json")  # an older manifest must not vouch for the new maps
+        remove(folder / "manifest.json")  # an older manifest must not vouch for the new maps
         write_whole(folder / "maps.npz", lambda file: np.savez_compressed(file, **arrays))  # type: ignore[arg-type]
         write_whole(folder / "overlay.png", lambda file: sheet.save(file, "PNG"))
         write_whole(folder / "manifest.json", lambda file: file.write(text.encode()))
@@ -433,48 +432,3 @@ class Explanation:
                 for key in ("method", "config", "model", "fingerprint", "seconds", "forwards", "backwards", "versions")
             },
         )
-
-
-def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Write a file so that it appears complete under its name, or not at all."""
-    temporary: str | None = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            temporary = file.name
-            write(file)
-        os.chmod(temporary, 0o666 & ~_umask())  # noqa: PTH101  a temporary file is private, a result is not
-        os.replace(temporary, path)  # noqa: PTH105
-    except OSError as error:
-        raise _unwritable(path, error) from error
-    finally:
-        if temporary is not None and os.path.exists(temporary):  # noqa: PTH110
-            os.unlink(temporary)  # noqa: PTH108
-
-
-def check_writable(folder: Path) -> None:
-    """Say early that results cannot be written to a folder, rather than after the work; makes nothing."""
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not existing.is_dir():
-        raise InputError(f"{folder} cannot be written ({existing} is a file); choose another folder")
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise InputError(f"{folder} cannot be written (no permission in {existing}); choose another folder")
-
-
-def _remove(path: Path) -> None:
-    try:
-        path.unlink(missing_ok=True)
-    except NotADirectoryError:  # nothing is there to remove; writing will say that the folder is a file
-        pass
-    except OSError as error:
-        raise _unwritable(path, error) from error
-
-
-def _unwritable(path: Path, error: OSError) -> InputError:
-    return InputError(f"{path} cannot be written ({error.strerror or error}); choose another folder")
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current

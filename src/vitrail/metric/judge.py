@@ -13,7 +13,7 @@ from vitrail.data import check_boxes, check_truth, is_input, masks_of
 from vitrail.errors import InputError, option
 from vitrail.events import Cancel, Observer, Work, observers_of, working
 from vitrail.explanation import Explanation, versions
-from vitrail.front import called, chosen
+from vitrail.front import at_once, called, chosen
 from vitrail.method import Explained, Method, Searches, batches_of, explain_batch, parse
 from vitrail.metric.base import Metric
 from vitrail.metric.case import Case, Pool, logits_of
@@ -23,8 +23,6 @@ from vitrail.metric.scores import Score, Scores
 from vitrail.metric.statistics import bootstrap, interval
 from vitrail.model import Precision, Target, TargetLike, View, load, pictures, resolve, sources_of
 from vitrail.notes import summed
-
-BATCH = 16
 
 DEFAULT = ("insertion", "deletion", "mas_insertion", "mas_deletion", "sparseness")
 
@@ -53,7 +51,8 @@ def evaluate(
 
     Args:
         model: A name, a module or a view: see `vitrail.load`.
-        images: Paths, folders, PIL images, uint8 arrays, or model inputs as float tensors; alone or in a list.
+        images: Paths, folders, files' bytes, PIL images, uint8 arrays, or model inputs as float tensors; or a list of
+            these.
         explanation: A method's spec (``"tis"``), a method, an `Explanation` of these images or (images, rows, columns)
             maps; or several, in a list or by name in a dict.
         metrics: Specs (``"insertion(step=448)"``), metrics, or names of presets (``"mda"``). What of a preset cannot be
@@ -102,9 +101,7 @@ def evaluate(
     truth = None if labels is None else resolve(view, labels, len(sources))[1]
     _check_needs(asked.metrics, subjects, regions, truth is not None)
     asked = replace(asked, metrics=tuple(dict.fromkeys(_with_company(asked.metrics, subjects))))
-    size = BATCH if batch is None else batch
-    if size < 1:
-        raise InputError(f"{option('batch')} must be 1 or more, but {size} was given")
+    size = at_once(batch)
     maps = len(sources) * len(subjects)
     work = working("judging", maps, "map", observers=observers_of(progress, observers), cancel=cancel)
     with work as begun, view.using(precision, compiled or None):

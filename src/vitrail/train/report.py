@@ -13,7 +13,7 @@ from torch import Tensor
 from vitrail import show
 from vitrail.errors import InputError
 from vitrail.events import observers_of, working
-from vitrail.explanation import write_whole
+from vitrail.files import write_whole
 from vitrail.method import AHA, Batch, Method, explain_batch, parse
 from vitrail.metric import interval
 from vitrail.model import Target

@@ -18,7 +18,7 @@ from vitrail import show
 from vitrail.data import Item
 from vitrail.errors import InputError
 from vitrail.events import Cancel, Observer, Work, observers_of, working
-from vitrail.explanation import check_writable, write_whole
+from vitrail.files import check_writable, write_whole
 from vitrail.method import Explainer
 from vitrail.model import View, usable
 from vitrail.train.loop import LOSSES, Learner, Looked

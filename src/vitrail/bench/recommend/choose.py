@@ -11,12 +11,12 @@ from vitrail.bench.protocol import Column, Part, Protocol
 from vitrail.bench.recommend.verdict import FLOOR, INS_DEL, Recommendation, conclude, counted
 from vitrail.bench.report.compare import Measured, measured
 from vitrail.bench.report.gathering import gather
-from vitrail.bench.runner import scores
 from vitrail.bench.store import Store
+from vitrail.bench.stored import scores
 from vitrail.bench.tables import perform
 from vitrail.errors import InputError
 from vitrail.events import Cancel, Observer
-from vitrail.explanation import check_writable, write_whole
+from vitrail.files import check_writable, write_whole
 from vitrail.method import parse
 from vitrail.model import Precision, View, load, sources_of
 
@@ -63,6 +63,7 @@ def recommend(
     progress: bool = False,
     observers: Iterable[Observer] = (),
     cancel: Cancel | None = None,
+    repair: bool = False,
     command: str | None = None,
 ) -> Recommendation:
     """Try methods on a model and pictures, and say which one to use.
@@ -79,6 +80,7 @@ def recommend(
         progress: Show progress bars.
         observers: Functions that are told of every event of the work, see `vitrail.events`.
         cancel: A token by which another thread can stop the work.
+        repair: Make parts of the run again that are damaged; otherwise they are refused.
         command: How it was asked for, for the report.
     """
     for spec in methods:
@@ -97,6 +99,7 @@ def recommend(
             progress=progress,
             observers=observers,
             cancel=cancel,
+            repair=repair,
             command=command,
         )
         return _read(protocol, store, view.name, unavailable)

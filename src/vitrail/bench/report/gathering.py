@@ -6,18 +6,20 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from vitrail.bench.protocol import COMMAND, PROTOCOL, Column, Part, Protocol
 from vitrail.bench.report.compare import Measured, agreement, cells, measured, standing
 from vitrail.bench.report.result import Cell, Heading, Result, Row, Section
-from vitrail.bench.runner import CHOSEN, FILTER, errors, names_of, parts_of, scores
+from vitrail.bench.shapes import known_facts
 from vitrail.bench.store import Store
+from vitrail.bench.stored import CHOSEN, FILTER, chosen_images, errors, names_of, parts_of, scores
 from vitrail.bench.tables import recorded
-from vitrail.bench.unit import Unit, slug
+from vitrail.bench.unit import Unit
 from vitrail.errors import InputError
+from vitrail.files import slug
 from vitrail.method import parse as parse_method
 from vitrail.notes import ranked, summed
 
@@ -57,12 +59,12 @@ def gather(protocol: Protocol, store: Store) -> Result:
 
 
 def _section(part: Part, store: Store) -> Section:
-    facts, rows = store.manifest(), _rows(part)
+    facts, rows = known_facts(store), _rows(part)
     plain = Section(
         name=part.name,
         headings=tuple(Heading(c, published_decimals=_told_decimals(part, c)) for c in part.columns),
         rows=tuple(rows),
-        facts=facts or {},
+        facts=cast("Mapping[str, Any]", facts or {}),
         published_for=part.published_for,
         sweep=part.sweep if part.sweep and any(row.label in part.sweep.at for row in rows) else None,
         state="This part of the run has not begun yet." if facts is None else "",
@@ -78,7 +80,7 @@ def _section(part: Part, store: Store) -> Section:
 def _filled(plain: Section, part: Part, store: Store) -> Section:
     """A section with the numbers that are there, once it is known which pictures take part."""
     plan, facts = part.plan(), plain.facts
-    images = sum(record["error"] is None for record in store.read(CHOSEN).to_pylist())
+    images = len(chosen_images(store))
     wanted, known = _units(images, facts), parts_of(store)
     done: dict[str, int] = {}
     costs: dict[str, tuple[float, float, float]] = {}
@@ -207,7 +209,7 @@ def _maps(store: Store, parts: Sequence[str]) -> _Maps:
 
 def _reasons(store: Store, methods: Sequence[str]) -> tuple[dict[str, int], dict[str, dict[str, int]]]:
     """Why pictures were left out by the filter, and why each method has no map of some; with counts."""
-    folders = {slug(method): method for method in methods}
+    folders = {slug(method, stamped=True): method for method in methods}
     filtered: Counter[str] = Counter()
     failed: dict[str, Counter[str]] = {method: Counter() for method in methods}
     for record in errors(store):
@@ -215,7 +217,7 @@ def _reasons(store: Store, methods: Sequence[str]) -> tuple[dict[str, int], dict
         reason = _alike(record["error"], record["image"])
         if folder in folders:
             failed[folders[folder]][reason] += 1
-        elif folder in (slug(FILTER), CHOSEN.rpartition("/")[0]):
+        elif folder in (slug(FILTER, stamped=True), CHOSEN.rpartition("/")[0]):
             filtered[reason] += 1
     return dict(filtered.most_common()), {method: dict(one.most_common()) for method, one in failed.items()}
 
