@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from pathlib import Path
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from vitrail.errors import InputError, option
 from vitrail.events import Cancel, Observer, Passes, current, observers_of, working
 from vitrail.explanation import Explanation
-from vitrail.method import Method, Searched, Searches, batches_of, explain_batch, parse
+from vitrail.method import Batch, Method, Searched, Searches, batches_of, explain_batch, joined, parse
 from vitrail.model import (
     Likeness,
     Need,
@@ -38,7 +38,7 @@ def explain(
     method: str | Method = "auto",
     target: TargetLike = None,
     *,
-    targets: Sequence[TargetLike] | None = None,
+    targets: Sequence[TargetLike] | Mapping[str, TargetLike] | None = None,
     batch: int | None = None,
     precision: Precision | None = None,
     compiled: bool = False,
@@ -56,8 +56,8 @@ def explain(
             and ``gradcam`` on other models.
         target: What to explain: None (what the model predicts), a class number or name, a list with one entry an
             image, a function of the logits, a text prompt (open_clip), a `Likeness`, or a `Target`.
-        targets: Several things to explain of every image, each as ``target`` is given. They share what passes they
-            can, and the explanation has an axis for them.
+        targets: Several things to explain of every image, each as ``target`` is given, in a list or by name in a dict.
+            They share what passes they can, and the explanation has an axis for them.
         batch: Images at a time; fewer are taken when memory runs out.
         precision: ``fp32``, ``tf32``, ``bf16`` or ``fp16``; the view's own by default.
         compiled: Compile a transformer's blocks, or another model as a whole (`torch.compile`), where vitrail has no
@@ -93,18 +93,20 @@ def explain_each(
     methods: Sequence[str | Method],
     target: TargetLike = None,
     *,
-    targets: Sequence[TargetLike] | None = None,
+    targets: Sequence[TargetLike] | Mapping[str, TargetLike] | None = None,
     batch: int | None = None,
     precision: Precision | None = None,
     compiled: bool = False,
     progress: bool = False,
     observers: Iterable[Observer] = (),
     cancel: Cancel | None = None,
+    names: Sequence[str] | None = None,
 ) -> list[Explanation]:
     """Explain the same images by several methods; see `explain`.
 
     A picture is read once, the model answers it once, and methods that differ in their render fields alone share one
-    search: ``mda(gamma=0)`` and ``mda(gamma=1)`` cost one of them.
+    search: ``mda(gamma=0)`` and ``mda(gamma=1)`` cost one of them. ``names`` says what the images are called; their
+    files' names by default.
 
     Example:
         >>> from vitrail import scenes
@@ -119,9 +121,12 @@ def explain_each(
         method.check(view)
     if targets is not None and target is not None:
         raise InputError("target and targets were given; give one of them")
-    view, aims = _resolved(view, [target] if targets is None else list(targets), len(sources))
+    asked = dict(targets) if isinstance(targets, Mapping) else {}
+    given = list(asked.values()) if asked else [target] if targets is None else list(targets)
+    view, aims = _resolved(view, given, len(sources))
     size = at_once(batch)
-    several = None if targets is None else tuple(_named(one, aim, view) for one, aim in zip(targets, aims))
+    several = tuple(asked) if asked else tuple(_named(one, aim, view) for one, aim in zip(given, aims))
+    called_as = tuple(names) if names is not None else tuple(called(source, i) for i, source in enumerate(sources))
     each = [method.passes(view, view.size).times(len(sources) * len(aims)) for method in wanted]
     work = working(
         wanted[0].spec if len(wanted) == 1 else f"{len(wanted)} methods",
@@ -132,7 +137,7 @@ def explain_each(
         cancel=cancel,
     )
     with work, view.using(precision, compiled or None):
-        return _explain(view, sources, wanted, aims, several, size)
+        return _explain(view, sources, called_as, wanted, aims, None if targets is None else several, size)
 
 
 def chosen(view: View) -> str:
@@ -202,6 +207,7 @@ class _Chunk:
 def _explain(
     view: View,
     sources: list[Any],
+    names: tuple[str, ...],
     methods: Sequence[Method],
     aims: Sequence[Target | None],
     several: tuple[str, ...] | None,
@@ -233,7 +239,6 @@ def _explain(
             f"memory ran out on a single image for {' and '.join(method.spec for method in methods)} on {view.name}; "
             f"give a smaller {option('size')}, {option('precision', 'bf16')}, or another {option('device')}"
         ) from error
-    names = tuple(called(source, i) for i, source in enumerate(sources))
     return [_whole(view, method, parts, names, several) for method, parts in zip(methods, zip(*done))]
 
 
@@ -253,7 +258,7 @@ def _part(view: View, method: Method, chunk: _Chunk, searches: Searches | None, 
         maps=torch.stack([one.maps for one in found], 1).cpu(),
         logits=batches[0].logits.float().cpu(),
         classes=torch.stack(classes, 1),
-        rivals=batches[0].target.rivals,
+        rivals=_rivals(batches),
         size=batches[0].size,
         extras={name: torch.stack([own[name].detach() for own in parts], 1).cpu() for name in parts[0]},
         notes=[one.notes[i] for i in range(images) for one in found],
@@ -267,6 +272,15 @@ def _part(view: View, method: Method, chunk: _Chunk, searches: Searches | None, 
     return result
 
 
+def _rivals(batches: Sequence[Batch]) -> Tensor | None:
+    """(B, K, any) the rivals of each target, -1 for none, where one of them knows any."""
+    given = [batch.target.rivals for batch in batches]
+    if all(one is None for one in given):
+        return None
+    none = torch.full((len(batches[0]), 1), -1)
+    return joined([(none if one is None else one.cpu())[None] for one in given]).transpose(0, 1)
+
+
 def _doubt(searched: Searched) -> dict[str, Tensor]:
     """How far a map rendered anew may be rounding alone."""
     return {"rounding": searched.rounding, "unmoved": searched.unmoved}
@@ -275,8 +289,6 @@ def _doubt(searched: Searched) -> dict[str, Tensor]:
 def _whole(
     view: View, method: Method, parts: Sequence[_Part], names: tuple[str, ...], several: tuple[str, ...] | None
 ) -> Explanation:
-    from vitrail.method.explaining import joined
-
     def one_axis(values: Tensor) -> Tensor:
         return values[:, 0] if several is None else values
 
@@ -301,7 +313,7 @@ def _whole(
         precision=view.precision if method.keeps_half() else "fp32",
         compiled=view.compiled,
         targets=several,
-        rivals=None if rivals is None else rivals.cpu(),
+        rivals=None if rivals is None else one_axis(rivals),
         hashes=tuple(key for part in parts for key in part.hashes),
         signed=method.signed,
         enlargement=method.enlargement,

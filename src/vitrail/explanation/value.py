@@ -64,7 +64,7 @@ class Explanation:
             would lose its order in half precision.
         compiled: Whether the model was compiled.
         targets: What the axis of several targets stands for, as it was asked for.
-        rivals: (B, any) classes that the images show besides, -1 for none, where the target knew them.
+        rivals: (B, any) or (B, K, any) classes that the images show besides, -1 for none, where targets knew them.
         hashes: A checksum of each model input.
         signed: Whether values below zero speak against the target.
         enlargement: How maps get the picture's size, see `vitrail.method.enlarge`.
@@ -150,6 +150,7 @@ class Explanation:
             classes=None if classes is None or (classes < 0).all() else classes,
             extras={name: values[:, place] for name, values in self.extras.items()},
             notes=self.notes[place :: self.count],
+            rivals=None if self.rivals is None else self.rivals[:, place],
             targets=None,
         )
 

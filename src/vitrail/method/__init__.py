@@ -23,7 +23,16 @@ from vitrail.method.decomposition.alti import ALTI
 from vitrail.method.decomposition.decompx import DecompX
 from vitrail.method.decomposition.norms import AttIN, GlobEnc, NRes
 from vitrail.method.enlarge import Enlargement, enlarge
-from vitrail.method.explaining import Explained, Searched, Searches, batches_of, explain_batch, render, render_again
+from vitrail.method.explaining import (
+    Explained,
+    Searched,
+    Searches,
+    batches_of,
+    explain_batch,
+    joined,
+    render,
+    render_again,
+)
 from vitrail.method.gradient.fullgrad import FullGrad, FullGradPlus
 from vitrail.method.gradient.guided import GuidedBackprop
 from vitrail.method.gradient.pixels import InputXGradient, IntegratedGradients, Saliency, SmoothGrad
@@ -116,6 +125,7 @@ __all__ = [
     "describe",
     "enlarge",
     "explain_batch",
+    "joined",
     "methods",
     "parse",
     "register",

@@ -106,7 +106,11 @@ class Preprocess:
         """One (3, H, W) model input. Floating point tensors are taken as model inputs already."""
         if isinstance(source, Tensor) and source.is_floating_point():
             return _checked(source)
-        pixels: Tensor = tf.pil_to_tensor(self.picture(source)).float() / 255
+        return self.normalise(self.picture(source))
+
+    def normalise(self, picture: Image.Image) -> Tensor:
+        """(3, H, W) from the part of a picture that the model sees, as `picture` gives it."""
+        pixels: Tensor = tf.pil_to_tensor(picture).float() / 255
         mean, std = (torch.tensor(x).view(3, 1, 1) for x in (self.mean, self.std))
         return (pixels - mean) / std
 
