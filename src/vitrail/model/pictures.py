@@ -230,17 +230,22 @@ def _eight_bit_float(values: npt.NDArray[Any], name: str) -> npt.NDArray[np.uint
     return shades
 
 
-def check_plain(tensor: torch.Tensor) -> None:
-    """Refuse a tensor whose numbers do not simply lie in memory, one beside the other."""
+def oddity(tensor: torch.Tensor) -> tuple[str, str] | None:
+    """What keeps the numbers of a tensor from lying in memory one beside the other, and what to give instead."""
     kinds = {
-        "on the device meta, where there are no numbers": (tensor.is_meta, "one on the cpu"),
-        "nested": (tensor.is_nested, "a list of tensors"),
-        "quantised": (tensor.is_quantized, "tensor.dequantize()"),
-        "sparse": (tensor.layout != torch.strided, "tensor.to_dense()"),
+        ("on the device meta, where there are no numbers", "one on the cpu"): tensor.is_meta,
+        ("nested", "a list of tensors"): tensor.is_nested,
+        ("quantised", "tensor.dequantize()"): tensor.is_quantized,
+        ("sparse", "tensor.to_dense()"): tensor.layout != torch.strided,
     }
-    for kind, (found, instead) in kinds.items():
-        if found:
-            raise InputError(f"An image must be a plain tensor, but one was given that is {kind}: give {instead}.")
+    return next((kind for kind, found in kinds.items() if found), None)
+
+
+def check_plain(tensor: torch.Tensor) -> None:
+    """Refuse a tensor whose numbers cannot be read as they are."""
+    odd = oddity(tensor)
+    if odd is not None:
+        raise InputError(f"An image must be a plain tensor, but one was given that is {odd[0]}: give {odd[1]}.")
 
 
 def _from_tensor(tensor: torch.Tensor) -> Image.Image:
