@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.errors import InputError, option
+from vitrail.model.evaluation import Evaluation
 from vitrail.model.trace import Precision
 
 Kept = TypeVar("Kept")
@@ -43,8 +44,17 @@ class Still:
         self.fused = True
         self._lock = _LOCKS.setdefault(model, threading.RLock())
         self._held = False
+        self._evaluation = Evaluation(model)
         self._memory: dict[tuple[Any, ...], tuple[Tensor, Any]] | None = None
         self._remembered: Tensor | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy has, or one from a pickle: it takes turns of its own, and remembers no traces."""
+        return vars(self) | {"_lock": None, "_held": False, "_memory": None, "_remembered": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._lock = _LOCKS.setdefault(self.model, threading.RLock())
 
     @property
     def device(self) -> torch.device:
@@ -70,7 +80,7 @@ class Still:
                 return
             self._held = True
             try:
-                with self._surroundings(), _evaluating(self.model):
+                with self._surroundings(), self._evaluation.on():
                     yield
             finally:
                 self._held = False
@@ -81,7 +91,7 @@ class Still:
         device = self.device
         random = torch.random.fork_rng([device] if device.type == "cuda" else [])
         # Out of inference mode, so that gradients are possible inside, also under no_grad.
-        with random, torch.inference_mode(False), self.calculating():
+        with random, torch.inference_mode(False), usual_device(), self.calculating():
             yield
 
     def calculating(self) -> AbstractContextManager[Any]:
@@ -168,6 +178,16 @@ class Still:
         return found
 
 
+def take_turns(model: nn.Module, view: Still) -> None:
+    """Let all views of a model, none of which is made yet, take turns with another model's view."""
+    _LOCKS.setdefault(model, view._lock)
+
+
+def usual_device() -> AbstractContextManager[Any]:
+    """Inside, new tensors lie on the CPU where no device is named, whatever default the caller has set."""
+    return nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu")
+
+
 @contextmanager
 def _products(*, fast: bool) -> Iterator[None]:
     """Whether float32 matrix products may round their factors to 10 bits (TF32), on GPUs that can."""
@@ -178,40 +198,3 @@ def _products(*, fast: bool) -> Iterator[None]:
         yield
     finally:
         matmul.allow_tf32, cudnn.allow_tf32 = before
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without trainable weights; what was switched off is switched on again, whatever happens."""
-    training, trainable = _switched_on(model)
-    try:
-        for module in training:
-            module.training = False
-        for weight in trainable:
-            weight.requires_grad = False
-        yield
-    finally:
-        for module in training:
-            module.training = True
-        for weight in trainable:
-            weight.requires_grad = True
-
-
-def _switched_on(model: nn.Module) -> tuple[list[nn.Module], list[nn.Parameter]]:
-    """The modules in training mode, and the weights that want gradients.
-
-    One walk instead of ``model.modules()`` and ``model.parameters()``: at every call, these take longer than all else.
-    """
-    training: list[nn.Module] = []
-    trainable: list[nn.Parameter] = []
-    found, seen = [model], {model}
-    for module in found:  # it grows as it is walked
-        if module.training:
-            training.append(module)
-        if module._parameters:
-            trainable += [w for w in module._parameters.values() if w is not None and w.requires_grad]
-        if module._modules:
-            children = [child for child in module._modules.values() if child is not None and child not in seen]
-            seen.update(children)
-            found += children
-    return training, trainable

@@ -24,7 +24,12 @@ def widest(device: torch.device) -> torch.dtype:
 
 def first_of(output: Any) -> Any:
     """What a module returns, or the first of it where that is a tuple."""
-    return output[0] if isinstance(output, tuple) else output
+    return output[0] if isinstance(output, tuple) and output else output
+
+
+def normal(value: Any) -> Any:
+    """The value itself; of a tensor made in inference mode a copy, because no gradient could use that."""
+    return value.clone() if isinstance(value, Tensor) and value.is_inference() else value
 
 
 def logits_of(output: Any) -> Tensor:
@@ -36,7 +41,7 @@ def logits_of(output: Any) -> Tensor:
         output = output.logits
     elif getattr(output, "last_hidden_state", None) is not None:
         output = output.last_hidden_state
-    logits: Tensor = first_of(output)
+    logits: Tensor = normal(first_of(output))
     return logits
 
 
