@@ -32,8 +32,8 @@ def explain(
     Args:
         model: A name, a module or a view: see `vitrail.load`.
         images: Paths, folders, PIL images, uint8 arrays, or model inputs as float tensors; alone or in a list.
-        method: A spec string such as ``"ig(steps=20)"``, or a method; ``"auto"`` takes ``decompx`` on transformers
-            and ``gradcam`` on other models.
+        method: A spec string such as ``"ig(steps=20)"``, or a method; ``"auto"`` takes ``decompx`` on transformers,
+            ``gradcam`` on other models, and ``rise`` on those that give no gradient.
         target: What to explain: None (what the model predicts), a class number or name, a list with one entry an
             image, a function of the logits, a text prompt (open_clip), a `Likeness`, or a `Target`.
         batch: Images at a time; fewer are taken when memory runs out.
@@ -58,7 +58,9 @@ def explain(
 
 def chosen(view: View) -> str:
     """The method for those who name none."""
-    return "decompx" if Need.TOKENS in view.offers else "gradcam"
+    if not view.can_give(Need.GRADIENTS):
+        return "rise"
+    return "decompx" if view.can_give(Need.TOKENS) else "gradcam"
 
 
 def _explain(

@@ -54,9 +54,8 @@ class Offers:
         weights = (weight for block in view.blocks.modules for weight in block.parameters())
         stamp = [(weight.data_ptr(), weight.dtype, version_of(weight)) for weight in weights]
         if self._parts[0] != stamp:
-            probe = torch.randn(2, 3, *view.size, generator=torch.Generator().manual_seed(0))
             with view.still(), torch.no_grad(), torch.autocast(view.device.type, enabled=False):
-                tokens = view.embed(probe)
+                tokens = view.embed(torch.randn(2, 3, *view.size, generator=torch.Generator().manual_seed(0)))
                 found = find_parts(view.blocks.modules, tokens, view.layout(view.size).extras)
             self._parts = (stamp, found)
         return self._parts[1]

@@ -183,9 +183,11 @@ def take_turns(model: nn.Module, view: Still) -> None:
     _LOCKS.setdefault(model, view._lock)
 
 
-def usual_device() -> AbstractContextManager[Any]:
+@contextmanager
+def usual_device() -> Iterator[None]:
     """Inside, new tensors lie on the CPU where no device is named, whatever default the caller has set."""
-    return nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu")
+    with nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu"):
+        yield
 
 
 @contextmanager

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
+
+Value = TypeVar("Value")
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 """``tf32`` is float32 with faster, coarser matrix products, on GPUs that have them; the others say it themselves."""
@@ -27,7 +29,7 @@ def first_of(output: Any) -> Any:
     return output[0] if isinstance(output, tuple) and output else output
 
 
-def normal(value: Any) -> Any:
+def normal(value: Value) -> Value:
     """The value itself; of a tensor made in inference mode a copy, because no gradient could use that."""
     return value.clone() if isinstance(value, Tensor) and value.is_inference() else value
 

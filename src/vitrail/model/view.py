@@ -306,15 +306,8 @@ class View(Still):
             else:
                 with tapped(rule, read=False):
                     logits = self.head(states[-1], layout)
-            return Trace(
-                images,
-                logits,
-                normal(caught[-1]),
-                states,
-                seen.attention + later.attention,
-                seen.values + later.values,
-                pool,
-            )
+            read = seen.attention + later.attention, seen.values + later.values
+            return Trace(images, logits, normal(caught[-1]), states, *read, pool)
 
     def gradient(
         self, scores: Tensor, inputs: Sequence[Tensor], *, again: bool = False, counted: bool = True

@@ -17,7 +17,7 @@ from vitrail.model import Hooks, Layout, Need, View, full
     "inflow",
     paper="Walker et al. 2025",
     cost="2 forwards, 1 backward, 1 backward block by block",
-    needs=(Need.ATTENTION,),
+    needs=(Need.ATTENTION, Need.GRADIENTS),
 )
 @dataclass(frozen=True)
 class InFlow(Method):

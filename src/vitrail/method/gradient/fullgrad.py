@@ -191,7 +191,7 @@ class FullGrad(Method):
         return total
 
 
-@register("fullgrad_plus", paper="Mehri et al. 2024", cost="1 forward, 1 backward", needs=(Need.TOKENS,))
+@register("fullgrad_plus", paper="Mehri et al. 2024", cost="1 forward, 1 backward", needs=(Need.TOKENS, Need.GRADIENTS))
 @dataclass(frozen=True)
 class FullGradPlus(Layered):
     """Token x gradient plus bias x gradient of every later layer at that token, signed and not normalised.
