@@ -52,8 +52,8 @@ def explain(
         model: A name, a module or a view: see `vitrail.load`.
         images: Paths, folders, files' bytes, PIL images, uint8 arrays, or model inputs as float tensors; or a list of
             these.
-        method: A spec string such as ``"ig(steps=20)"``, or a method; ``"auto"`` takes ``decompx`` on transformers
-            and ``gradcam`` on other models.
+        method: A spec string such as ``"ig(steps=20)"``, or a method; ``"auto"`` takes ``decompx`` on transformers,
+            ``gradcam`` on other models, and ``rise`` on those that give no gradient.
         target: What to explain: None (what the model predicts), a class number or name, a list with one entry an
             image, a function of the logits, a text prompt (open_clip), a `Likeness`, or a `Target`.
         targets: Several things to explain of every image, each as ``target`` is given, in a list or by name in a dict.
@@ -142,7 +142,9 @@ def explain_each(
 
 def chosen(view: View) -> str:
     """The method that ``auto`` means for a model."""
-    return "decompx" if Need.TOKENS in view.offers else "gradcam"
+    if not view.can_give(Need.GRADIENTS):
+        return "rise"
+    return "decompx" if view.can_give(Need.TOKENS) else "gradcam"
 
 
 def at_once(batch: Any) -> int:

@@ -179,6 +179,8 @@ class Method(Configured, ABC):
         needed = " and ".join(_NEED_WORDS[need] for need in sorted(missing))
         foreign = view.activations.foreign if Need.RELU in missing else ()
         instead = f" (it has {', '.join(foreign)})" if foreign else ""
+        if Need.GRADIENTS in missing:
+            instead = " (it gives no gradient: it runs without, detaches its answer, or is quantised)"
         able = [m.id for m in (cls() for cls in METHODS.values()) if m.requirements() <= view.offers]
         serving = [name for name in able if name not in ("aha", "random")]  # one wants training, the other says nothing
         raise InputError(

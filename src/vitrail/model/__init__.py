@@ -1,6 +1,7 @@
 """What is looked at: one view over every classifier."""
 
 from vitrail.model import pictures
+from vitrail.model.anatomy.hooks import Hooks
 from vitrail.model.anatomy.parts import BlockParts
 from vitrail.model.anatomy.watch import Layout
 from vitrail.model.inputs import Preprocess, sources_of
@@ -22,6 +23,7 @@ __all__ = [
     "TRUE",
     "BlockParts",
     "Entry",
+    "Hooks",
     "Layout",
     "Likeness",
     "Need",

@@ -111,7 +111,7 @@ class Preprocess:
     def normalise(self, picture: Image.Image) -> Tensor:
         """(3, H, W) from the part of a picture that the model sees, as `picture` gives it."""
         pixels: Tensor = tf.pil_to_tensor(picture).float() / 255
-        mean, std = (torch.tensor(x).view(3, 1, 1) for x in (self.mean, self.std))
+        mean, std = self._moments
         return (pixels - mean) / std
 
     def batch(self, sources: Sequence[Any]) -> Tensor:
@@ -124,9 +124,14 @@ class Preprocess:
             )
         return torch.stack(inputs)
 
+    @property
+    def _moments(self) -> tuple[Tensor, Tensor]:
+        """(3, 1, 1) each, on the CPU."""
+        return torch.tensor(self.mean, device="cpu").view(3, 1, 1), torch.tensor(self.std, device="cpu").view(3, 1, 1)
+
     def restore(self, tensor: Tensor) -> Image.Image:
         """A (3, H, W) model input as a picture again."""
-        mean, std = (torch.tensor(x).view(3, 1, 1) for x in (self.mean, self.std))
+        mean, std = self._moments
         pixels = (_checked(tensor).detach().float().cpu() * std + mean).clamp(0, 1).mul(255).round().to(torch.uint8)
         return Image.fromarray(np.ascontiguousarray(pixels.permute(1, 2, 0).numpy()))
 

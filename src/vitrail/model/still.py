@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.errors import InputError, option
+from vitrail.model.evaluation import Evaluation
 from vitrail.model.trace import Precision
 from vitrail.model.turns import Turns, products
 
@@ -52,6 +53,7 @@ class Still:
         self._own = _Own()
         self._depth = 0  # how often the thread whose turn it is holds the model
         self._turns = False  # whether it gives others their turns
+        self._evaluation = Evaluation(model)
 
     @property
     def precision(self) -> Precision:
@@ -82,6 +84,14 @@ class Still:
     @fused.setter
     def fused(self, value: bool) -> None:
         self._fused = value
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy has, or one from a pickle: it takes turns of its own, and remembers no traces."""
+        return vars(self) | {"_lock": None, "_own": None, "_depth": 0, "_turns": False, "_turn": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._lock, self._own = _LOCKS.setdefault(self.model, Turns()), _Own()
 
     @property
     def device(self) -> torch.device:
@@ -118,7 +128,7 @@ class Still:
                     self._depth -= not (between and turns)
                 return
             # Out of inference mode, so that gradients are possible inside, also under no_grad.
-            with torch.inference_mode(False), self._autocast():
+            with torch.inference_mode(False), usual_device(), self._autocast():
                 self._turn = self._held()
                 self._turn.__enter__()
                 self._depth, self._turns = 1, turns
@@ -146,7 +156,7 @@ class Still:
         # A few bytes on the host, also a GPU's.
         random = torch.random.fork_rng([device] if device.type == "cuda" else [])
         fast = products(fast=True) if self.precision == "tf32" else nullcontext()
-        with random, fast, _evaluating(self.model):
+        with random, fast, self._evaluation.on():
             yield
 
     def _autocast(self) -> AbstractContextManager[Any]:
@@ -238,38 +248,13 @@ class Still:
         return found
 
 
+def take_turns(model: nn.Module, view: Still) -> None:
+    """Let all views of a model, none of which is made yet, take turns with another model's view."""
+    _LOCKS.setdefault(model, view._lock)
+
+
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without trainable weights; what was switched off is switched on again, whatever happens."""
-    training, trainable = _switched_on(model)
-    try:
-        for module in training:
-            module.training = False
-        for weight in trainable:
-            weight.requires_grad = False
+def usual_device() -> Iterator[None]:
+    """Inside, new tensors lie on the CPU where no device is named, whatever default the caller has set."""
+    with nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu"):
         yield
-    finally:
-        for module in training:
-            module.training = True
-        for weight in trainable:
-            weight.requires_grad = True
-
-
-def _switched_on(model: nn.Module) -> tuple[list[nn.Module], list[nn.Parameter]]:
-    """The modules in training mode, and the weights that want gradients.
-
-    One walk instead of ``model.modules()`` and ``model.parameters()``: at every call, these take longer than all else.
-    """
-    training: list[nn.Module] = []
-    trainable: list[nn.Parameter] = []
-    found, seen = [model], {model}
-    for module in found:  # it grows as it is walked
-        if module.training:
-            training.append(module)
-        if module._parameters:
-            trainable += [w for w in module._parameters.values() if w is not None and w.requires_grad]
-        if module._modules:
-            children = [child for child in module._modules.values() if child is not None and child not in seen]
-            seen.update(children)
-            found += children
-    return training, trainable

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from vitrail.errors import InputError, option
 from vitrail.model.anatomy.check import taking
+from vitrail.model.anatomy.hooks import Hooks
 from vitrail.model.anatomy.watch import watch
 from vitrail.model.memory import is_out_of_memory
 from vitrail.model.pictures import oddity
@@ -225,14 +226,7 @@ def _lookup(view: View, name: str) -> int | None:
 
 def _prompted(view: View, model: ZeroShot, prompts: list[str]) -> View:
     """The same zero-shot classifier with more prompts to choose from."""
-    return _beside(view, model.with_prompts(prompts), (*(view.classes or ()), *prompts))
-
-
-def _beside(view: View, model: nn.Module, classes: tuple[str, ...]) -> View:
-    """A view of another model made from the same parts."""
-    other = View(model, name=view.name, preprocess=view.preprocess, classes=classes)
-    other.precision, other._lock = view.precision, view._lock
-    return other
+    return View.of(model.with_prompts(prompts), like=view, classes=(*(view.classes or ()), *prompts))
 
 
 class _Similarity(nn.Module):
@@ -268,7 +262,7 @@ def _likeness_view(view: View, target: Likeness) -> View:
             f"the reference has {reference.numel()} numbers, but {view.name} represents an image by "
             f"{width}; make it with vitrail.model.representation(view, images)"
         )
-    return _beside(view, _Similarity(view.model, classifier, reference), ("likeness",))
+    return View.of(_Similarity(view.model, classifier, reference), like=view, classes=("likeness",))
 
 
 def _classifier(view: View) -> nn.Linear | None:
@@ -285,10 +279,8 @@ def _before(model: nn.Module, layer: nn.Module | None, images: Tensor) -> Tensor
     if layer is None:
         return logits_of(model(images))
     entered: list[Any] = []
-    handle = layer.register_forward_pre_hook(lambda _, args: entered.append(args[0]))
-    try:
+    with Hooks() as hooks:
+        hooks.before(layer, lambda _, args: entered.append(args[0]))
         logits_of(model(images))
-    finally:
-        handle.remove()
     found: Tensor = entered[-1]
     return found

@@ -6,12 +6,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from vitrail.events import Passes, begin_passes
+
+Value = TypeVar("Value")
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 """``tf32`` is float32 with faster, coarser matrix products, on GPUs that have them; the others say it themselves."""
@@ -34,7 +36,12 @@ def is_finite(values: Tensor) -> bool:
 
 def first_of(output: Any) -> Any:
     """What a module returns, or the first of it where that is a tuple."""
-    return output[0] if isinstance(output, tuple) else output
+    return output[0] if isinstance(output, tuple) and output else output
+
+
+def normal(value: Value) -> Value:
+    """The value itself; of a tensor made in inference mode a copy, because no gradient could use that."""
+    return cast("Value", value.clone()) if isinstance(value, Tensor) and value.is_inference() else value
 
 
 def logits_of(output: Any) -> Tensor:
@@ -46,7 +53,7 @@ def logits_of(output: Any) -> Tensor:
         output = output.logits
     elif getattr(output, "last_hidden_state", None) is not None:
         output = output.last_hidden_state
-    logits: Tensor = first_of(output)
+    logits: Tensor = normal(first_of(output))
     return logits
 
 
@@ -97,6 +104,9 @@ class Meter:
         self._lock = threading.Lock()
         self._made = Passes(0, 0)
         self._own = _Own()
+
+    def __reduce__(self) -> tuple[type["Meter"], tuple[()]]:
+        return Meter, ()  # a copy of a view counts its own
 
     @property
     def forwards(self) -> int:

@@ -9,7 +9,6 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from functools import reduce
 from typing import Literal
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -86,8 +85,6 @@ def answered(explainer: Explainer, sight: Sight, images: Tensor, classes: Tensor
 
 State = Recording | Literal["seen", "impossible"]
 
-_KEPT: WeakKeyDictionary[View, OrderedDict[Hashable, State]] = WeakKeyDictionary()
-
 
 def recorded(explainer: Explainer, view: View, images: Tensor) -> Recording | None:
     """The recording that serves these images; None where the pass is to be made as usual.
@@ -101,7 +98,7 @@ def recorded(explainer: Explainer, view: View, images: Tensor) -> Recording | No
     """
     if images.device.type != "cuda" or view.remembers:
         return None
-    kept = _KEPT.setdefault(view, OrderedDict())
+    kept: OrderedDict[Hashable, State] = view.memo.once("method/aha/recorded: passes", (), OrderedDict)
     key = (id(explainer), images.shape, images.dtype, view.precision, view.stamp())
     if key not in kept:
         kept[key] = "seen"

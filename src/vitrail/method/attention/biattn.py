@@ -63,7 +63,7 @@ class BiAttn(Method):
     "bt_h",
     paper=PAPER,
     cost="steps forwards, 1 backward, steps - 1 backwards through the last block",
-    needs=(Need.ATTENTION,),
+    needs=(Need.ATTENTION, Need.GRADIENTS),
 )
 @dataclass(frozen=True)
 class BiAttnHeads(BiAttn):
@@ -94,7 +94,7 @@ class BiAttnHeads(BiAttn):
     "bt_t",
     paper=PAPER,
     cost="steps forwards, steps backwards through the last block",
-    needs=(Need.ATTENTION,),
+    needs=(Need.ATTENTION, Need.GRADIENTS),
 )
 @dataclass(frozen=True)
 class BiAttnTokens(BiAttn):

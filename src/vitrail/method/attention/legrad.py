@@ -16,7 +16,7 @@ from vitrail.model import Layout, Need, View, full
     "legrad",
     paper="Bousselham et al. 2024",
     cost="1 forward, 1 backward block by block",
-    needs=(Need.ATTENTION,),
+    needs=(Need.ATTENTION, Need.GRADIENTS),
 )
 @dataclass(frozen=True)
 class LeGrad(Method):

@@ -58,7 +58,7 @@ class RawAttention(Mixing):
         return view.patch_map(self.layers(view, batch, block)[0], view.layout(batch.size))
 
 
-@register("genatt", paper="Chefer et al. 2021b", cost="1 forward, 1 backward", needs=(Need.ATTENTION,))
+@register("genatt", paper="Chefer et al. 2021b", cost="1 forward, 1 backward", needs=(Need.ATTENTION, Need.GRADIENTS))
 @dataclass(frozen=True)
 class GenAtt(Mixing):
     """Attention times its gradient, positive part, rolled out with the skip connections.
@@ -121,7 +121,7 @@ class Rollout(Method):
         return view.patch_map(self.base.rolled(view, batch, block_of(self.start, view)), view.layout(batch.size))
 
 
-@register("grad_rollout", paper="Gildenblat 2020", cost="1 forward, 1 backward", needs=(Need.ATTENTION,))
+@register("grad_rollout", paper="Gildenblat 2020", cost="1 forward, 1 backward", needs=(Need.ATTENTION, Need.GRADIENTS))
 @dataclass(frozen=True)
 class GradRollout(GenAtt):
     """The heads' mean of attention x gradient, its positive part rolled out with rows summing to one.
@@ -162,7 +162,7 @@ class GradRollout(GenAtt):
         return row
 
 
-@register("att_ixg", paper="Qiang et al. 2022", cost="1 forward, 1 backward", needs=(Need.ATTENTION,))
+@register("att_ixg", paper="Qiang et al. 2022", cost="1 forward, 1 backward", needs=(Need.ATTENTION, Need.GRADIENTS))
 @dataclass(frozen=True)
 class AttIxG(Layered):
     """The attention a token receives in a block times its input x gradient behind that block.

@@ -25,7 +25,7 @@ from vitrail.model import Layout, Need, Tap, Trace, View, full
     "t_attn",
     paper="Yuan et al. 2021",
     cost="steps forwards, steps backwards through the last block",
-    needs=(Need.ATTENTION,),
+    needs=(Need.ATTENTION, Need.GRADIENTS),
 )
 @dataclass(frozen=True)
 class TransitionAttention(Method):

@@ -84,7 +84,7 @@ class WeightedFeatures(Layered):
         return products(view, batch, states[:-1], weights)
 
 
-@register("gradcam", paper="Selvaraju et al. 2017", cost=COST, needs=(Need.FEATURES,))
+@register("gradcam", paper="Selvaraju et al. 2017", cost=COST, needs=(Need.FEATURES, Need.GRADIENTS))
 @dataclass(frozen=True)
 class GradCAM(WeightedFeatures):
     """Features weighted by their mean gradient, positive part.
@@ -98,7 +98,7 @@ class GradCAM(WeightedFeatures):
         return g.mean(1, keepdim=True)
 
 
-@register("gradcam++", paper="Chattopadhay et al. 2018", cost=COST, needs=(Need.FEATURES,))
+@register("gradcam++", paper="Chattopadhay et al. 2018", cost=COST, needs=(Need.FEATURES, Need.GRADIENTS))
 @dataclass(frozen=True)
 class GradCAMPlusPlus(WeightedFeatures):
     """Features weighted by their positive gradient, each place with a coefficient from its higher derivatives.
@@ -126,7 +126,7 @@ def _coefficients(x: Tensor, g: Tensor, eps: float) -> Tensor:
     return squared / (2 * squared + x.sum(1, keepdim=True) * squared * g + eps)
 
 
-@register("xgradcam", paper="Fu et al. 2020", cost=COST, needs=(Need.FEATURES,))
+@register("xgradcam", paper="Fu et al. 2020", cost=COST, needs=(Need.FEATURES, Need.GRADIENTS))
 @dataclass(frozen=True)
 class XGradCAM(WeightedFeatures):
     """Features weighted by their gradient's mean, every place counting with its share of the channel's sum.
@@ -145,7 +145,7 @@ class XGradCAM(WeightedFeatures):
         return (g * x).sum(1, keepdim=True) / (x.sum(1, keepdim=True) + 1e-7)
 
 
-@register("xgradcam+", paper="Mehri et al. 2024", cost=COST, needs=(Need.FEATURES,))
+@register("xgradcam+", paper="Mehri et al. 2024", cost=COST, needs=(Need.FEATURES, Need.GRADIENTS))
 @dataclass(frozen=True)
 class XGradCAMPlus(WeightedFeatures):
     """XGradCAM with shares of absolute values, so that features of both signs do not cancel.
@@ -159,7 +159,7 @@ class XGradCAMPlus(WeightedFeatures):
         return (g * x.abs()).sum(1, keepdim=True) / (x.abs().sum(1, keepdim=True) + 1e-7)
 
 
-@register("hirescam", paper="Draelos and Carin 2020", cost=COST, needs=(Need.FEATURES,))
+@register("hirescam", paper="Draelos and Carin 2020", cost=COST, needs=(Need.FEATURES, Need.GRADIENTS))
 @dataclass(frozen=True)
 class HiResCAM(WeightedFeatures):
     """Features times their own gradient, place by place: nothing is averaged away.
@@ -177,7 +177,7 @@ class HiResCAM(WeightedFeatures):
             check_length(view, start, composition, self.id)
 
 
-@register("layercam", paper="Jiang et al. 2021", cost=COST, needs=(Need.FEATURES,))
+@register("layercam", paper="Jiang et al. 2021", cost=COST, needs=(Need.FEATURES, Need.GRADIENTS))
 @dataclass(frozen=True)
 class LayerCAM(WeightedFeatures):
     """Features times the positive part of their own gradient, place by place.
@@ -191,7 +191,7 @@ class LayerCAM(WeightedFeatures):
         return g.relu()
 
 
-@register("attcam", paper="Chefer et al. 2021", cost=COST, needs=(Need.ATTENTION,))
+@register("attcam", paper="Chefer et al. 2021", cost=COST, needs=(Need.ATTENTION, Need.GRADIENTS))
 @dataclass(frozen=True)
 class AttCAM(Layered):
     """Grad-CAM with one block's heads as channels: each head's attention times its mean gradient over the patches.

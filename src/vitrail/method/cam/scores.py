@@ -14,7 +14,7 @@ from vitrail.fields import number, value
 from vitrail.method.base import MAP, Method, SharedPasses, State, register
 from vitrail.method.batch import Batch
 from vitrail.method.cam.gradients import positions
-from vitrail.model import Need, View, full
+from vitrail.model import Hooks, Need, View, full
 
 
 def clean_features(view: View, batch: Batch) -> Tensor:
@@ -173,11 +173,9 @@ class AblationCAM(WeightedChannels):
 def counted(module: nn.Module, run: Callable[[], Tensor]) -> tuple[int, Tensor]:
     """How often a run calls a module, and its result: a shared ReLU serves many layers, its last call the features."""
     calls: list[None] = []
-    handle = module.register_forward_hook(lambda *_: calls.append(None))
-    try:
+    with Hooks() as hooks:
+        hooks.behind(module, lambda *_: calls.append(None))
         result = run()
-    finally:
-        handle.remove()
     return len(calls), result
 
 
@@ -196,11 +194,9 @@ def ablated(module: nn.Module, call: int, channels: Tensor, axis: int) -> Iterat
         x = x * keep.view(shape)
         return (x, *output[1:]) if isinstance(output, tuple) else x
 
-    handle = module.register_forward_hook(hook)
-    try:
+    with Hooks() as hooks:
+        hooks.behind(module, hook)
         yield
-    finally:
-        handle.remove()
 
 
 @register("eigencam", paper="Muhammad and Yeasin 2020", cost="1 forward", needs=(Need.FEATURES,))

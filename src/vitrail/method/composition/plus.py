@@ -109,7 +109,7 @@ class SkipPlus(Method):
         return block_among(middle if self.start is None else self.start, depth, name)
 
 
-@register("cat", paper="Qiang et al. 2022", cost="1 forward, 1 backward", needs=(Need.TOKENS,))
+@register("cat", paper="Qiang et al. 2022", cost="1 forward, 1 backward", needs=(Need.TOKENS, Need.GRADIENTS))
 @dataclass(frozen=True)
 class CAT(Method):
     """Input x gradient of the tokens, added up over all blocks: ``plus(ixg)``.
@@ -128,7 +128,7 @@ class CAT(Method):
         return Plus(InputXGradient(gradient=self.gradient)).maps(view, batch)
 
 
-@register("attcat", paper="Qiang et al. 2022", cost="1 forward, 1 backward", needs=(Need.ATTENTION,))
+@register("attcat", paper="Qiang et al. 2022", cost="1 forward, 1 backward", needs=(Need.ATTENTION, Need.GRADIENTS))
 @dataclass(frozen=True)
 class AttCAT(Method):
     """CAT with every block weighted by the attention its tokens receive: ``plus(att_ixg)``.
@@ -149,7 +149,7 @@ class AttCAT(Method):
         return Plus(AttIxG(compat=self.compat, gradient=self.gradient)).maps(view, batch)
 
 
-@register("gradsam", paper="Barkan et al. 2021", cost="1 forward, 1 backward", needs=(Need.ATTENTION,))
+@register("gradsam", paper="Barkan et al. 2021", cost="1 forward, 1 backward", needs=(Need.ATTENTION, Need.GRADIENTS))
 @dataclass(frozen=True)
 class GradSAM(Method):
     """Attention times its positive gradient, added up over all blocks: ``plus(genatt)`` in the readout's row.

@@ -43,7 +43,7 @@ _CHUNK = 2**25
     "decompx",
     paper="Modarressi et al. 2023",
     cost="1 forward, 1 backward",
-    needs=(Need.TOKENS,),
+    needs=(Need.TOKENS, Need.GRADIENTS),
 )
 @dataclass(frozen=True)
 class DecompX(Layered):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from vitrail.method.base import RULES, Gradient, Method, register
 from vitrail.method.batch import Batch
 from vitrail.method.layered import Block, Layered, block_field, block_of, check_start
-from vitrail.model import Need, Rule, Trace, View, full
+from vitrail.model import Hooks, Need, Rule, Trace, View, full
 
 _HEARD = "_vitrail_biases"
 
@@ -109,18 +109,14 @@ def _watched(view: View, ledger: Ledger) -> Iterator[None]:
     def swapping(first: bool) -> Callable[..., None]:
         return lambda *_: setattr(ledger, "tokens_first", first)
 
-    handles: list[Any] = []
-    try:
+    with Hooks() as hooks:
         for i, block in enumerate(view.blocks.modules if view.blocks is not None else ()):
-            handles.append(block.register_forward_pre_hook(entering(i)))
+            hooks.before(block, entering(i))
         for module in view.model.modules():
             if isinstance(module, nn.MultiheadAttention):
-                handles.append(module.register_forward_pre_hook(swapping(True)))
-                handles.append(module.register_forward_hook(swapping(False)))
+                hooks.before(module, swapping(True))
+                hooks.behind(module, swapping(False))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def trace_with_biases(
@@ -196,7 +192,7 @@ class FullGrad(Method):
         return total
 
 
-@register("fullgrad_plus", paper="Mehri et al. 2024", cost="1 forward, 1 backward", needs=(Need.TOKENS,))
+@register("fullgrad_plus", paper="Mehri et al. 2024", cost="1 forward, 1 backward", needs=(Need.TOKENS, Need.GRADIENTS))
 @dataclass(frozen=True)
 class FullGradPlus(Layered):
     """Token x gradient plus bias x gradient of every later layer at that token, signed and not normalised.

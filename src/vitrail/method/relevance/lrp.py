@@ -33,7 +33,7 @@ def attention_relevance(view: View, batch: Batch, rules: Relevance, start: int) 
     return found, view.readout_weights(trace, view.layout(batch.size))
 
 
-@register("t_attr", paper="Chefer et al. 2021a", cost="2 forwards, 2 backwards", needs=(Need.ATTENTION,))
+@register("t_attr", paper="Chefer et al. 2021a", cost="2 forwards, 2 backwards", needs=(Need.ATTENTION, Need.GRADIENTS))
 @dataclass(frozen=True)
 class TAttr(Mixing):
     """Attention's relevance times its gradient, positive part, rolled out with the skip connections.
@@ -71,7 +71,9 @@ class TAttr(Mixing):
         return view.patch_map(self.rolled(view, batch, block_of(self.start, view)), view.layout(batch.size))
 
 
-@register("partial_lrp", paper="Voita et al. 2019", cost="1 forward, 1 backward", needs=(Need.ATTENTION,))
+@register(
+    "partial_lrp", paper="Voita et al. 2019", cost="1 forward, 1 backward", needs=(Need.ATTENTION, Need.GRADIENTS)
+)
 @dataclass(frozen=True)
 class PartialLRP(Mixing):
     """The positive relevance of one layer's attention, as the head reads it.

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -216,12 +215,11 @@ class Forgetful:
     def seen(self, number: int, view: View) -> Iterator[View]:
         """A view of that: what was found out about the intact model need not hold, and is found out once."""
         model = self.after(number)
-        found = self._views.pop(number, None)
-        if found is None:
-            found = View(model, name=view.name, preprocess=view.preprocess, classes=view.classes)
-        found.precision, found.meter = view.precision, view.meter
+        found = self._views.pop(number, None) or View.of(model, like=view)
+        found.run_like(view)
         yield found
-        self._views[number] = copy.copy(found)  # what it knows, without all that others keep while a view lives
+        found.memo.forget()  # what others keep with it may be large, and there are many of these views
+        self._views[number] = found
 
     @property
     def nbytes(self) -> int:
@@ -236,22 +234,17 @@ def cascade(view: View, init: Init = "model", seed: int = 0, steps: int | None =
         yield copied.after(lost)
 
 
-_KEPT: WeakKeyDictionary[View, tuple[Any, Forgetful]] = WeakKeyDictionary()
-"""The last copy of a model: all methods, metrics and batches of a run ask for the same one."""
-
-
 def forgetful(view: View, init: Init, seed: int) -> Forgetful:
-    """The copy of a model, made anew only where the last one was of other weights. Hold the view still meanwhile."""
-    key = (view.fingerprint(), view.device, view.precision, init, seed)
-    known = _KEPT.get(view)
-    if known is not None and known[0] == key:
-        return known[1]
-    known = None
-    _KEPT.pop(view, None)  # before the next one takes as much memory
-    found = Forgetful(view, init, seed)
-    if found.nbytes <= MOST_KEPT:
-        _KEPT[view] = (key, found)
-    return found
+    """The copy of a model, made anew only where the last one was of other weights. Hold the view still meanwhile.
+
+    All methods, metrics and batches of a run ask for the same one.
+    """
+    return view.memo.latest(
+        "metric/randomisation/weights: copy",
+        (view.fingerprint(), view.device, view.precision, init, seed),
+        lambda: Forgetful(view, init, seed),
+        lambda copied: copied.nbytes <= MOST_KEPT,
+    )
 
 
 # ---------------------------------------------------------------------------------------------------- comparing maps

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from vitrail.errors import InputError
 from vitrail.model.anatomy.flat import in_a_row, own
+from vitrail.model.anatomy.hooks import Hooks
 from vitrail.model.rules.inplace import OverwrittenError, make_stale, rebinds, refuse_stale, writes
 from vitrail.model.rules.shares import EPSILON, Base, Form, Residual, halved, itself, parts, passed_on, ratio, set_apart
 from vitrail.model.rules.tap import Tap
@@ -317,14 +318,12 @@ def _trace_tokens(view: View, images: Tensor, rules: Relevance, start: int, foll
         return (left, *output[1:]) if isinstance(output, tuple) else left
 
     modules = [own(block) for block in blocks.modules]
-    with _running(view, images), tap:
-        handles = [block.register_forward_pre_hook(entering) for block in modules[start:]]
-        handles.append(modules[-1].register_forward_hook(leaving))
-        try:
+    with Hooks() as hooks, _running(view, images):
+        for block in modules[start:]:
+            hooks.before(block, entering)
+        hooks.behind(modules[-1], leaving)
+        with tap:
             logits = tap.last(logits_of(view.model(images)))
-        finally:
-            for handle in handles:
-                handle.remove()
     pool = None
     if view.readout.attention:
         pool = pool_among(tap.attention[seen[1] :], len(images), states[-1].shape[1])

@@ -1,23 +1,28 @@
 """Names, files and modules -> `View`: each library and each kind of file is a source, in a file of its own."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from vitrail.errors import InputError, option
+from vitrail.model.anatomy.check import refuse_unmade
 from vitrail.model.inputs import Preprocess
 from vitrail.model.sources import demo, file, hf, open_clip, timm, torchvision  # noqa: F401
+from vitrail.model.sources.answering import Answering
 from vitrail.model.sources.checkpoint import load_weights, read_checkpoint
 from vitrail.model.sources.open_clip import ZeroShot
 from vitrail.model.sources.source import SOURCES, Asked, Found, facts, one_line, unwrapped
+from vitrail.model.still import usual_device
 from vitrail.model.view import View
 
 
+@usual_device()
 def load(
-    model: str | nn.Module | View,
+    model: str | nn.Module | View | Callable[[Tensor], Any],
     checkpoint: str | Path | None = None,
     *,
     classes: Sequence[str] | None = None,
@@ -32,7 +37,8 @@ def load(
     Args:
         model: ``demo``, ``demo/shortcut``, ``timm/<name>`` (or the bare name), ``torchvision/<name>``,
             ``hf/<repository or folder>``, ``open_clip/<architecture>[:<weights>]``, ``<file>.py:<function>`` (which
-            runs that file, and the function must return a module or a view), or any module.
+            runs that file, and the function must return a module or a view), any module, or any function that
+            answers (B, 3, H, W) inputs with (B, classes) logits.
         checkpoint: A file with the weights (safetensors, or one that torch loads with ``weights_only``).
         classes: Class names; for open_clip the text prompts to choose between.
         size: Input height and width, where the model's own is not wanted or not known.
@@ -58,8 +64,16 @@ def load(
         module = unwrapped(model)
         name = type(module).__name__
         preprocess, names = facts(module)
+    elif callable(model) and not isinstance(model, type):
+        module = Answering(model)
+        name = getattr(model, "__name__", type(model).__name__)
+        preprocess, names = facts(module)
     else:
-        raise InputError(f"a model must be a name, a torch module or a view, but a {type(model).__name__} was given")
+        raise InputError(
+            f"a model must be a name, a torch module, a view or a function, but a {type(model).__name__} was given"
+        )
+    if weights is not None:
+        refuse_unmade(name, module)
     if weights is not None and isinstance(model, str) and isinstance(module, ZeroShot):
         clip, tokenizer = module._text  # the file holds both towers, and the prompts are read anew
         load_weights(clip, weights, str(checkpoint))
@@ -67,7 +81,8 @@ def load(
     elif weights is not None:
         load_weights(module, weights, str(checkpoint))
     if device is not None:
-        module = module.to(usable(device))
+        with torch.inference_mode(False):
+            module = module.to(usable(device))
     own = preprocess.size
     preprocess = replace(
         preprocess,
@@ -132,4 +147,6 @@ def usable(device: str | torch.device) -> torch.device:
         torch.empty(0, device=found)
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"the device {str(device)!r} cannot be used here ({str(error).splitlines()[0]})") from error
+    if found.type == "meta":
+        raise InputError("the device 'meta' holds no numbers, so no model can answer on it; give cpu or cuda")
     return found
