@@ -1,6 +1,7 @@
 """A case: images, their maps, all that is known of them, and the model's answers, kept so that metrics share them."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeVar, cast
@@ -384,7 +385,8 @@ class Case:
         method: Method | None = None,
         keys: Tensor | None = None,
     ) -> Tensor:
-        """(B, rows, columns) float32: other images, or another model, explained as these were.
+        """(B, rows, columns) float32: other images, or another model, explained as these were; fewer at a time where
+        memory runs out.
 
         Args:
             images: (B, 3, H, W) model inputs.
@@ -396,8 +398,15 @@ class Case:
         method, view = method or self.method, view or self.view
         if method is None:
             raise InputError("the method that made the maps is needed; give a spec or an Explanation, not maps alone")
-        with view.still(turns=True):
-            return method.maps(view, Batch(images, self.target if target is None else target, keys)).detach().float()
+        target = self.target if target is None else target
+
+        def ask(rows: slice) -> Tensor:
+            batch = Batch(images[rows], target.take(rows), None if keys is None else keys[rows])
+            return method.maps(view, batch).detach().float()
+
+        # As precisely as the maps of the case were made, or the difference would be the precision's.
+        with view.still(turns=True), nullcontext() if method.keeps_half() else view.exactly():
+            return torch.cat([maps for _, maps in in_parts(len(images), len(images), ask)])
 
 
 class Pool:

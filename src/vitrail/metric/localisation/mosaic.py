@@ -12,7 +12,7 @@ from vitrail.fields import number, random_seed
 from vitrail.method import Batch, checksum
 from vitrail.metric.base import Metric, register
 from vitrail.metric.case import Case
-from vitrail.model import full, in_parts
+from vitrail.model import full
 
 NOTHING = 1e-7
 """A map whose positive part adds up to no more than this has none."""
@@ -115,8 +115,7 @@ class GridPointingGame(Metric):
         which = torch.tensor(list(seats), device=case.view.device)
         mosaics = torch.stack([drawn(pictures_of(case, i, seat), self.cells, size) for i, seat in seats.items()])
         target = replace(case.target.take(which), rivals=rivals_of(case, list(seats.values())).to(which.device))
-        parts = in_parts(len(which), len(which), lambda part: case.explain(mosaics[part], target.take(part)))
-        maps = torch.cat([part for _, part in parts])
+        maps = case.explain(mosaics, target)
         assert case.method is not None
         heat = maps if maps.shape[1:] == size else case.method.enlarge(maps, size)
         shares = [share_of_cell(one, seat.index(OWN), self.cells) for one, seat in zip(heat, seats.values())]
