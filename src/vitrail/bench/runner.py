@@ -15,7 +15,7 @@ import torch
 from vitrail.bench.chunk import Chunk, Explains
 from vitrail.bench.filter import Filter
 from vitrail.bench.store import Store
-from vitrail.bench.unit import Unit, explained, judged, units
+from vitrail.bench.unit import FILTER, Unit, column_of, explained, judged, units
 from vitrail.data import Dataset, Item, dataset
 from vitrail.errors import InputError, option
 from vitrail.explanation import versions
@@ -36,8 +36,8 @@ OTHERS = 64
 CANDIDATES = 4
 """Where a filter and a limit are asked for: pictures looked at for each one wanted."""
 
-FILTER, CHOSEN = "filter", "chosen/00000"
-"""The parts of a run that say which pictures take part: the filter's answers, and the pictures chosen."""
+CHOSEN = "chosen/00000"
+"""The part of a run that says which pictures take part; beside it the filter's answers are."""
 
 
 @dataclass(frozen=True)
@@ -206,13 +206,13 @@ class Bench:
                 _put(store, unit.name, judged(self.view, self.opened(unit), table, method, metrics, others))
                 return True
             table, known = store.read(unit.name), columns_of(store, parts)
-            lacking = [parse(spec) for spec in self.plan.metrics if spec not in known]
-            digest = hashlib.sha256("\n".join(metric.spec for metric in lacking).encode()).hexdigest()[:8]
+            lacking = [parse(spec) for spec in self.plan.metrics if column_of(spec) not in known]
+            digest = hashlib.sha256("\n".join(column_of(metric.spec) for metric in lacking).encode()).hexdigest()[:8]
             name = f"{unit.name}{MORE}{digest}"
             if not lacking or store.has(name):
                 return False
             more = judged(self.view, self.opened(unit), table, method, lacking, self.others(lacking))
-            _put(store, name, more.select(["image", *(metric.spec for metric in lacking)]))
+            _put(store, name, more.select(["image", *(column_of(metric.spec) for metric in lacking)]))
             return True
 
     def opened(self, unit: Unit) -> Chunk:
@@ -341,7 +341,7 @@ LEARNED = "learned.json"
 def _pin(plan: Plan, store: Store) -> None:
     """Refuse another explainer under the name of one that rows were made with already."""
     known: dict[str, str] = json.loads(store.noted(LEARNED) or "{}")
-    now = {spec: stamp for spec in plan.methods if (stamp := parse_method(spec).stamp())}
+    now = {one.first_spec: stamp for one in map(parse_method, plan.methods) if (stamp := one.stamp())}
     for spec, stamp in now.items():
         if known.get(spec, stamp) != stamp:
             raise InputError(
@@ -357,7 +357,7 @@ def _finish(engine: Engine, bench: Bench, store: Store, wanted: Sequence[Unit], 
     known, left = parts_of(store), []
     for unit in wanted:
         parts = known.get(unit.name, [])
-        asked = () if unit.method == FILTER else bench.plan.metrics
+        asked = () if unit.method == FILTER else map(column_of, bench.plan.metrics)
         if not parts or not set(asked) <= set(names_of(store, parts)):
             left.append((unit, parts))
     if left:
@@ -382,7 +382,8 @@ def scores(plan: Plan, store: Store) -> Scores:
             seconds += _total(columns, "seconds")
             forwards += _total(columns, "forwards")
             for spec in plan.metrics:
-                values = columns[spec].to_pylist() if spec in columns else [None] * count
+                stored = columns.get(column_of(spec))
+                values = [None] * count if stored is None else stored.to_pylist()
                 found = [None if v is None else torch.tensor(v, dtype=torch.float64) for v in values]
                 gathered[method, spec] += found
     rows = []

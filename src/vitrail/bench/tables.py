@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,9 +13,11 @@ from vitrail.bench.protocol import COMMAND, PROTOCOL, Column, Part, Protocol
 from vitrail.bench.protocol_files import from_dict, to_dict
 from vitrail.bench.runner import Engine, run
 from vitrail.bench.store import Store
-from vitrail.errors import InputError
+from vitrail.errors import InputError, Renamed
 from vitrail.method import parse as parse_method
 from vitrail.metric import expand
+from vitrail.metric import parse as parse_metric
+from vitrail.spec import Configured
 
 
 def perform(
@@ -74,9 +77,42 @@ def recorded(store: Store) -> Protocol | None:
     if text is None:
         return None
     try:
-        return from_dict(json.loads(text))
+        return _respelled(from_dict(json.loads(text)))
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{store.place}/{PROTOCOL} cannot be read ({error}); choose another folder") from error
+
+
+def _respelled(protocol: Protocol) -> Protocol:
+    """The same in the words of today: a run may be older than they are."""
+
+    def method(spec: str) -> str:
+        return _today(parse_method, spec)
+
+    def column(one: Column) -> Column:
+        terms = tuple((_today(parse_metric, spec), weight) for spec, weight in one.terms)
+        named = [new for (old, _), (new, _) in zip(one.terms, terms) if old == one.name]
+        return Column(named[0] if named else one.name, terms)
+
+    parts = [
+        replace(
+            part,
+            methods={label: method(spec) for label, spec in part.methods.items()},
+            ours=tuple(map(method, part.ours)),
+            columns=tuple(map(column, part.columns)),
+        )
+        for part in protocol.parts
+    ]
+    return replace(protocol, parts=tuple(parts))
+
+
+def _today(read: Callable[[str], Configured], spec: str) -> str:
+    """What a stored spec is now, without a warning; one that cannot be read stays, and is told of where it is used."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Renamed)
+        try:
+            return read(spec).spec
+        except InputError:
+            return spec
 
 
 def narrowed(
