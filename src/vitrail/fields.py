@@ -105,7 +105,7 @@ def number(
         cost: What too large a number would bring, with ``{}`` for it: ``would make {} forward passes an image``.
         note: What the message about a number beyond the range says besides: ``both ends of the way``.
         stage: Which half of a method reads it.
-        was: What the parameter was called before.
+        was: What the parameter was called before, the first name first.
         more: Other facts, for those that read the field's metadata.
     """
     assert (low is None) != (above is None), "one end of the range at the bottom"
@@ -132,7 +132,7 @@ def value(
     Args:
         default: What it is where nothing is said.
         stage: Which half of a method reads it.
-        was: What the parameter was called before.
+        was: What the parameter was called before, the first name first.
         words: Values that were called otherwise before, as ``{old: new}``.
         more: Other facts, for those that read the field's metadata.
     """

@@ -26,11 +26,13 @@ class Configured:
 
     Attributes:
         id: Its name in spec strings.
+        was: The names that it had before, the first one first.
         kind: What error messages call it.
         registry: All things of its kind, by name.
     """
 
     id: ClassVar[str]
+    was: ClassVar[tuple[str, ...]] = ()
     kind: ClassVar[str]
     registry: ClassVar[Registry[Any]]
 
@@ -40,6 +42,14 @@ class Configured:
 
         What a composition holds is always said, unless its field is marked as ``understood``.
         """
+        return self._written(first=False)
+
+    @property
+    def first_spec(self) -> str:
+        """The same in the words that things had first: by it, what was stored before a renaming is found again."""
+        return self._written(first=True)
+
+    def _written(self, *, first: bool) -> str:
         parts = []
         for i, field in enumerate(dataclasses.fields(self)):
             value = getattr(self, field.name)
@@ -47,9 +57,15 @@ class Configured:
             shown = i == 0 and composed and not field.metadata.get("understood")
             if value == field.default and not shown:
                 continue
-            text = value.spec if isinstance(value, Configured) else value if _is_word(value) else repr(value)
-            parts.append(text if i == 0 and composed else f"{field.name}={text}")
-        return f"{self.id}({', '.join(parts)})" if parts else self.id
+            name = field.name
+            if first:
+                name = next(iter(field.metadata.get("was", ())), name)
+                old = {new: before for before, new in reversed(field.metadata.get("words", {}).items())}
+                value = old.get(value, value) if isinstance(value, str) else value
+            text = value._written(first=first) if isinstance(value, Configured) else _quoted(value)
+            parts.append(text if i == 0 and composed else f"{name}={text}")
+        own = next(iter(self.was), self.id) if first else self.id
+        return f"{own}({', '.join(parts)})" if parts else own
 
     @property
     def config(self) -> dict[str, Any]:
@@ -108,10 +124,10 @@ def entered(cls: T, name: str, was: tuple[str, ...] = ()) -> T:
     Args:
         cls: The class.
         name: Its name in spec strings.
-        was: The names that it had before.
+        was: The names that it had before, the first one first.
     """
     cls.registry.enter(name, cls, was=was)
-    cls.id = name
+    cls.id, cls.was = name, was
     return checked(cls)
 
 
@@ -202,6 +218,11 @@ def _is_word(value: Any) -> bool:
     if not isinstance(value, str) or value in ("True", "False", "None"):
         return False
     return all(part.isidentifier() and not keyword.iskeyword(part) for part in value.split("+"))
+
+
+def _quoted(value: Any) -> str:
+    """A value as a spec has it: a word as it is."""
+    return value if _is_word(value) else repr(value)
 
 
 def _plain(value: Any) -> Any:

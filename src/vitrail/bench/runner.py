@@ -14,8 +14,8 @@ from vitrail.bench.chunk import Chunk, Explains
 from vitrail.bench.filter import Filter
 from vitrail.bench.shapes import misfit
 from vitrail.bench.store import Store
-from vitrail.bench.stored import CHOSEN, FILTER, MORE, columns_of, names_of, parts_of, scores
-from vitrail.bench.unit import Unit, explained, judged, units
+from vitrail.bench.stored import CHOSEN, MORE, columns_of, names_of, parts_of, scores
+from vitrail.bench.unit import FILTER, Unit, column_of, explained, judged, units
 from vitrail.data import Dataset, Item, dataset
 from vitrail.errors import InputError, option
 from vitrail.events import Cancel, Observer, Work, observers_of, working
@@ -208,13 +208,13 @@ class Bench:
                 _put(store, unit.name, judged(self.view, self.opened(unit), table, method, metrics, others))
                 return True
             table, known = store.read(unit.name), columns_of(store, parts)
-            lacking = [parse(spec) for spec in self.plan.metrics if spec not in known]
-            digest = hashlib.sha256("\n".join(metric.spec for metric in lacking).encode()).hexdigest()[:8]
+            lacking = [parse(spec) for spec in self.plan.metrics if column_of(spec) not in known]
+            digest = hashlib.sha256("\n".join(column_of(metric.spec) for metric in lacking).encode()).hexdigest()[:8]
             name = f"{unit.name}{MORE}{digest}"
             if not lacking or store.has(name):
                 return False
             more = judged(self.view, self.opened(unit), table, method, lacking, self.others(lacking))
-            _put(store, name, more.select(["image", *(metric.spec for metric in lacking)]))
+            _put(store, name, more.select(["image", *(column_of(metric.spec) for metric in lacking)]))
             return True
 
     def opened(self, unit: Unit) -> Chunk:
@@ -331,7 +331,7 @@ def _pin(plan: Plan, store: Store) -> None:
     wrong = misfit(known, dict.fromkeys(known, str))
     if wrong:
         raise InputError(f"{store.place}/{LEARNED} does not name explainers: {wrong}; choose another folder")
-    now = {spec: stamp for spec in plan.methods if (stamp := parse_method(spec).stamp())}
+    now = {one.first_spec: stamp for one in map(parse_method, plan.methods) if (stamp := one.stamp())}
     for spec, stamp in now.items():
         if known.get(spec, stamp) != stamp:
             raise InputError(
@@ -354,7 +354,7 @@ def _finish(
     known, left = parts_of(store), []
     for unit in wanted:
         parts = known.get(unit.name, [])
-        asked = () if unit.method == FILTER else bench.plan.metrics
+        asked = () if unit.method == FILTER else map(column_of, bench.plan.metrics)
         if unit.name not in parts or not set(asked) <= set(names_of(store, parts)):
             left.append((unit, parts))
     if left:

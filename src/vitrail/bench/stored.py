@@ -10,15 +10,15 @@ import torch
 
 from vitrail.bench.shapes import known_facts
 from vitrail.bench.store import MANIFEST, Store
-from vitrail.bench.unit import Unit
+from vitrail.bench.unit import Unit, column_of
 from vitrail.errors import InputError
 from vitrail.metric import Score, Scores, parse, score
 
 if TYPE_CHECKING:
     from vitrail.bench.runner import Plan
 
-FILTER, CHOSEN = "filter", "chosen/00000"
-"""The parts of a run that say which pictures take part: the filter's answers, and the pictures chosen."""
+CHOSEN = "chosen/00000"
+"""The part of a run that says which pictures take part; beside it the filter's answers are."""
 
 MORE = "+"
 """Between the name of a unit and the digest of metrics that were asked for later."""
@@ -73,7 +73,8 @@ def scores(plan: "Plan", store: Store) -> Scores:
             seconds += _total(columns, "seconds")
             forwards += _total(columns, "forwards")
             for spec in plan.metrics:
-                values = columns[spec].to_pylist() if spec in columns else [None] * count
+                stored = columns.get(column_of(spec))
+                values = [None] * count if stored is None else stored.to_pylist()
                 found = [None if v is None else torch.tensor(v, dtype=torch.float64) for v in values]
                 gathered[method, spec] += found
     rows = []

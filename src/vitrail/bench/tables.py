@@ -1,6 +1,7 @@
 """Run a protocol into a folder: its parts one after the other, each a run of its own."""
 
 import difflib
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,11 +12,13 @@ from vitrail.bench.protocol import COMMAND, PROTOCOL, Column, Part, Protocol
 from vitrail.bench.protocol_json import from_dict, to_dict
 from vitrail.bench.runner import Engine, run
 from vitrail.bench.store import Store
-from vitrail.errors import InputError
+from vitrail.errors import InputError, Renamed
 from vitrail.events import Cancel, Observer
 from vitrail.files import json_bytes
 from vitrail.method import parse as parse_method
 from vitrail.metric import expand
+from vitrail.metric import parse as parse_metric
+from vitrail.spec import Configured
 
 
 def perform(
@@ -89,9 +92,42 @@ def recorded(store: Store) -> Protocol | None:
     """The protocol that a folder holds a run of; None where it holds none."""
     found = store.noted_mapping(PROTOCOL)
     try:
-        return None if found is None else from_dict(found)
+        return None if found is None else _respelled(from_dict(found))
     except InputError as error:
         raise InputError(f"{store.place}/{PROTOCOL} cannot be read ({error}); choose another folder") from error
+
+
+def _respelled(protocol: Protocol) -> Protocol:
+    """The same in the words of today: a run may be older than they are."""
+
+    def method(spec: str) -> str:
+        return _today(parse_method, spec)
+
+    def column(one: Column) -> Column:
+        terms = tuple((_today(parse_metric, spec), weight) for spec, weight in one.terms)
+        named = [new for (old, _), (new, _) in zip(one.terms, terms) if old == one.name]
+        return Column(named[0] if named else one.name, terms)
+
+    parts = [
+        replace(
+            part,
+            methods={label: method(spec) for label, spec in part.methods.items()},
+            ours=tuple(map(method, part.ours)),
+            columns=tuple(map(column, part.columns)),
+        )
+        for part in protocol.parts
+    ]
+    return replace(protocol, parts=tuple(parts))
+
+
+def _today(read: Callable[[str], Configured], spec: str) -> str:
+    """What a stored spec is now, without a warning; one that cannot be read stays, and is told of where it is used."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Renamed)
+        try:
+            return read(spec).spec
+        except InputError:
+            return spec
 
 
 def narrowed(

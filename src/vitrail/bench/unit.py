@@ -4,6 +4,7 @@ Maps are kept at their own grid in float32, as they are: so new metrics on store
 would have given at once, and no cell changes its place among the others, which is all that some methods find.
 """
 
+import functools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,8 +20,13 @@ from vitrail.data import Item
 from vitrail.errors import InputError
 from vitrail.files import slug
 from vitrail.method import Explained, Method, Searches, explain_batch
+from vitrail.method import parse as parse_method
 from vitrail.metric import Case, Metric, Pool
+from vitrail.metric import parse as parse_metric
 from vitrail.model import View, in_parts, is_out_of_memory
+
+FILTER = "filter"
+"""What stands for a method in the units of a filter."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,19 @@ class Unit:
     @property
     def name(self) -> str:
         """What its part is called in a store: ``ig-steps=20-1a2b3c4d/00012``."""
-        return f"{slug(self.method, stamped=True)}/{self.number:05d}"
+        return f"{folder_of(self.method)}/{self.number:05d}"
+
+
+@functools.cache
+def folder_of(method: str) -> str:
+    """The folder of a method's parts: by the words that its spec had first, so that no renaming leaves parts behind."""
+    return slug(method if method == FILTER else parse_method(method).first_spec, stamped=True)
+
+
+@functools.cache
+def column_of(metric: str) -> str:
+    """The column of a metric's numbers, by its spec; likewise."""
+    return parse_metric(metric).first_spec
 
 
 def units(items: Sequence[Item], methods: Sequence[str], chunk: int) -> list[Unit]:
@@ -89,17 +107,17 @@ def judged(
     """
     records = table.to_pylist()
     rows = [i for i, record in enumerate(records) if record["error"] is None]
-    columns: dict[str, list[list[float] | None]] = {metric.spec: [None] * len(records) for metric in metrics}
+    columns: dict[str, list[list[float] | None]] = {column_of(metric.spec): [None] * len(records) for metric in metrics}
     if rows:
         masked = any("masks" in metric.needs for metric in metrics)
         case = _case(view, chunk, rows, [records[i] for i in rows], method, others, masked)
         for metric in metrics:
             found = metric.measure(case).double().cpu().reshape(len(rows), -1)
             for i, values in zip(rows, found.tolist()):
-                columns[metric.spec][i] = values
+                columns[column_of(metric.spec)][i] = values
         case.forget()
-    for spec, values in columns.items():
-        table = table.append_column(spec, pa.array(values, pa.list_(pa.float64())))
+    for column, values in columns.items():
+        table = table.append_column(column, pa.array(values, pa.list_(pa.float64())))
     return table
 
 

@@ -385,8 +385,9 @@ class Case:
         method: Method | None = None,
         keys: Tensor | None = None,
     ) -> Tensor:
-        """(B, rows, columns) float32: other images, or another model, explained as these were; fewer at a time where
-        memory runs out.
+        """(B, rows, columns) float32: other images, or another model, explained as these were.
+
+        Where memory runs out, fewer go through at a time.
 
         Args:
             images: (B, 3, H, W) model inputs.

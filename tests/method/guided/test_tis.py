@@ -148,11 +148,11 @@ def test_stretched_to_one() -> None:
     ("options", "words"),
     [
         ({"masks": 0}, "masks to be 1 to 100,000, but masks=0"),
-        ({"keep": 0.0}, r"above 0 and at most 1.0.*but keep=0.0"),
+        ({"keep": 0.0}, r"above 0, up to 1, or whole.*but keep=0.0"),
         ({"keep": 1}, r"or whole, 2 to 100,000 .*, but keep=1 was"),
         ({"keep": 1.5}, r"or whole, 2 to 100,000 .*, but keep=1.5"),
         ({"keep": (0.5, 1.5)}, r"but keep=\(0.5, 1.5\)"),
-        ({"keep": ()}, r"but keep=\(\)"),
+        ({"keep": ()}, "keep to be one number or more"),
         ({"layers": ()}, "layers to be one number or more"),
     ],
 )

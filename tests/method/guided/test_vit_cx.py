@@ -95,8 +95,8 @@ def test_at_most_so_many_masks() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"threshold": -0.1}, "a threshold and a noise of 0 or more"),
-        ({"noise": -1.0}, "a threshold and a noise of 0 or more"),
+        ({"threshold": -0.1}, "threshold to be 0 to 2, but threshold=-0.1"),
+        ({"noise": -1.0}, "noise to be 0 to 1,000, but noise=-1.0"),
         ({"masks": 0}, "masks to be 1 to 100,000, but masks=0"),
     ],
 )

@@ -69,8 +69,8 @@ def test_a_sample_that_shows_nothing_is_as_far_as_can_be() -> None:
     [
         ("lime(samples=0)", "samples to be 1 to 100,000, but samples=0"),
         ("lime(grid=0)", "grid to be 1 to 64, but grid=0"),
-        ("lime(width=0)", "width above 0, but width=0"),
-        ("lime(ridge=-1)", "ridge above 0, but ridge=-1"),
+        ("lime(width=0)", "width to be above 0, up to 1,000, but width=0"),
+        ("lime(ridge=-1)", "ridge to be above 0, up to 1,000,000,000, but ridge=-1"),
     ],
 )
 def test_mistakes_get_a_sentence(spec: str, words: str) -> None:

@@ -66,7 +66,7 @@ def test_all_images_are_seen_through_the_same_masks_and_another_seed_draws_other
     [
         ("rise(masks=0)", "masks to be 1 to 100,000, but masks=0"),
         ("rise(grid=1)", "grid to be 2 to 64, but grid=1"),
-        ("rise(keep=1)", "a share of the cells between 0 and 1, but keep=1"),
+        ("rise(keep=1)", "keep to be above 0, below 1, but keep=1"),
         ("rise(score=loud)", "'probability' or 'logit'"),
         ("rise(baseline=black)", "no baseline called 'black'"),
     ],

@@ -15,11 +15,10 @@ from vitrail.bench.report.compare import Measured, agreement, cells, measured, s
 from vitrail.bench.report.result import Cell, Heading, Result, Row, Section
 from vitrail.bench.shapes import known_facts
 from vitrail.bench.store import Store
-from vitrail.bench.stored import CHOSEN, FILTER, chosen_images, errors, names_of, parts_of, scores
+from vitrail.bench.stored import CHOSEN, chosen_images, errors, names_of, parts_of, scores
 from vitrail.bench.tables import recorded
-from vitrail.bench.unit import Unit
+from vitrail.bench.unit import FILTER, Unit, column_of, folder_of
 from vitrail.errors import InputError
-from vitrail.files import slug
 from vitrail.method import parse as parse_method
 from vitrail.notes import ranked, summed
 
@@ -83,11 +82,12 @@ def _filled(plain: Section, part: Part, store: Store) -> Section:
     images = len(chosen_images(store))
     wanted, known = _units(images, facts), parts_of(store)
     done: dict[str, int] = {}
+    metrics = set(map(column_of, plan.metrics))
     costs: dict[str, tuple[float, float, float]] = {}
     maps: dict[str, _Maps] = {}
     for method in plan.methods:
         names = [Unit(method, number, ()).name for number in range(wanted)]
-        done[method] = sum(set(plan.metrics) <= set(names_of(store, known.get(name, ()))) for name in names)
+        done[method] = sum(metrics <= set(names_of(store, known.get(name, ()))) for name in names)
         explained = [name for name in names if name in known.get(name, ())]
         costs[method], maps[method] = _costs(store, explained), _maps(store, explained)
     left_out, failed = _reasons(store, plan.methods)
@@ -209,7 +209,7 @@ def _maps(store: Store, parts: Sequence[str]) -> _Maps:
 
 def _reasons(store: Store, methods: Sequence[str]) -> tuple[dict[str, int], dict[str, dict[str, int]]]:
     """Why pictures were left out by the filter, and why each method has no map of some; with counts."""
-    folders = {slug(method, stamped=True): method for method in methods}
+    folders = {folder_of(method): method for method in methods}
     filtered: Counter[str] = Counter()
     failed: dict[str, Counter[str]] = {method: Counter() for method in methods}
     for record in errors(store):
@@ -217,7 +217,7 @@ def _reasons(store: Store, methods: Sequence[str]) -> tuple[dict[str, int], dict
         reason = _alike(record["error"], record["image"])
         if folder in folders:
             failed[folders[folder]][reason] += 1
-        elif folder in (slug(FILTER, stamped=True), CHOSEN.rpartition("/")[0]):
+        elif folder in (folder_of(FILTER), CHOSEN.rpartition("/")[0]):
             filtered[reason] += 1
     return dict(filtered.most_common()), {method: dict(one.most_common()) for method, one in failed.items()}
 

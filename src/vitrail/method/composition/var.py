@@ -43,7 +43,7 @@ class VAR(Method):
 
     base: Method = SkipPlus()
     classes: str | tuple[int | str, ...] = number("top5+worst", low=0, high=10**9, most=1000)
-    temperatures: tuple[float, ...] = number((1.0, 5.0, 100.0), above=0, high=1e9, most=100, stage="render")
+    temperatures: tuple[float, ...] = number((1.0, 5.0, 100.0), above=0, high=1_000_000_000, most=100, stage="render")
     normalise: Literal["none", "joint_absmax", "per_class_absmax"] = value("none", stage="render")
 
     def __post_init__(self) -> None:

@@ -42,7 +42,7 @@ class LessIsMore(Method):
     """
 
     regions: tuple[int, int] = number((7, 7), low=1, high=32)
-    weights: tuple[float, float, float, float] = number((0.0, 0.05, 1.0, 1.0), low=0, high=1e6)
+    weights: tuple[float, float, float, float] = number((0.0, 0.05, 1.0, 1.0), low=0, high=1_000_000)
     baseline: Baseline = BlackPixel()
 
     def __post_init__(self) -> None:

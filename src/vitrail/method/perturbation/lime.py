@@ -38,7 +38,7 @@ class LIME(Cells):
     samples: int = number(1000, low=1, high=100_000, cost=PASSES)
     grid: int | None = number(None, low=1, high=FINEST)
     width: float = number(0.25, above=0, high=1000)
-    ridge: float = number(1.0, above=0, high=1e9)
+    ridge: float = number(1.0, above=0, high=1_000_000_000)
     baseline: Baseline = ZeroNorm()
     score: Score = "probability"
     seed: int = random_seed()

@@ -121,7 +121,7 @@ class LRP(Layered):
         composite="auto takes it on models without token blocks",
     )
     entry: Entry = alone("box")
-    epsilon: float = number(1e-6, above=0, high=1e6)
+    epsilon: float = number(1e-6, above=0, high=1_000_000)
     start: Start = "one"
     wide: bool = alone(True)
 

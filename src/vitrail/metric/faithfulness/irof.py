@@ -117,7 +117,7 @@ class IROF(Metric):
     """
 
     segments: int = number(100, low=1, high=10_000, cost=PASSES)
-    compactness: float = number(10.0, above=0, high=1e6)
+    compactness: float = number(10.0, above=0, high=1_000_000)
     iterations: int = number(10, low=0, high=1000)
     baseline: Baseline = IMAGE_MEAN
     sign: Sign = "signed"
