@@ -35,7 +35,8 @@ def perform(
 ) -> Store:
     """Run all parts of a protocol, or what is left of them. What an earlier run of the folder had is kept.
 
-    Methods that were asked for before and are not now wait: several runners can share a folder, each with some of them.
+    Methods of an earlier run that are not asked for now are left as they are, so that several runners can share a
+    folder, each with some of the methods.
     Those of now get the columns of before as well.
 
     Args:

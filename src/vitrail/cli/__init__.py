@@ -141,7 +141,7 @@ def keep_freed_memory() -> None:
 
 
 def merged(argv: list[str]) -> list[str]:
-    """Gather the values of repeated list flags at the end; picture files behind specs are pictures still."""
+    """Gather the values of repeated list flags at the end, and leave picture files that follow them where they are."""
     plain: list[str] = []
     gathered: dict[str, list[str]] = {}
     current: str | None = None

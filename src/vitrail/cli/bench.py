@@ -55,7 +55,7 @@ class Bench:
     out: str | None = None
     """The run's folder, or a URL such as s3://bucket/run; runs/NAME by default."""
     engine: Literal["local", "ray"] = "local"
-    """Who does the work: this process, or a Ray cluster."""
+    """Where the work is done: in this process, or on a Ray cluster."""
     address: str | None = None
     """The Ray cluster's address; one is started on this machine where none is given."""
     gpus: float | None = None

@@ -137,7 +137,7 @@ class Method(Configured, ABC):
         return self.needs.union(*inner)
 
     def stamp(self) -> str:
-        """Of what was learned and is not in the spec: two methods of one spec and one stamp give the same maps."""
+        """Return a hash of what the method has learned: two methods of the same spec and stamp give the same maps."""
         return "".join(value.stamp() for value in vars(self).values() if isinstance(value, Method))
 
     def for_changed_model(self) -> "Method":

@@ -435,5 +435,5 @@ def logits_of(view: View, images: Tensor, together: int = 64) -> Tensor:
 
 
 def signed(maps: Tensor, sign: Sign) -> Tensor:
-    """What of the maps counts."""
+    """Return the part of the maps that counts."""
     return maps if sign == "signed" else maps.relu() if sign == "positive" else maps.abs()

@@ -57,7 +57,7 @@ class Ray:
             raise InputError(f"{option('cpus')} must be a fraction or a whole number above 0, but {cpus:g} was given")
         if workers is not None and workers < 1:
             raise InputError(f"{option('workers')} must be 1 or more, but {workers} was given; leave it out to use all")
-        self.device: str | None = "cpu"  # who leads only hands out work
+        self.device: str | None = "cpu"  # the leading process only hands out work
         self._address, self._gpus, self._cpus, self._workers = address, gpus, cpus, workers
 
     def work(self, bench: Bench, store: Store, todo: Sequence[Entry], work: Work) -> None:
@@ -138,7 +138,7 @@ class _Team:
                     if made is not None and waiting:
                         self._give(worker, waiting.popleft())
                     else:
-                        self.ray.kill(worker)  # who has nothing to do leaves room for others
+                        self.ray.kill(worker)  # a worker without work leaves its room to others
         finally:
             for worker, _ in self.busy.values():
                 self.ray.kill(worker)
@@ -151,7 +151,7 @@ class _Team:
         self.busy[worker.work.remote(chunk)] = worker, chunk
 
     def _grow(self, waiting: int) -> None:
-        """Hire as many as have work and room. They begin with nothing: who never comes has no chunk to hold back."""
+        """Hire as many workers as there is work and room for. They get a chunk once they have started, and not before."""
         room = self.room()
         if not room and not self._at_work():
             raise InputError(

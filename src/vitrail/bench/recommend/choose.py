@@ -217,7 +217,7 @@ def _numbers(part: Part, store: Store) -> dict[str, Measured]:
 
 
 def _lack(counts: Mapping[str, int], methods: int) -> str:
-    """Who has no map of how many pictures."""
+    """Count, for each method, the pictures that it has no map of."""
     if len(counts) == methods:
         return f"Left out by all methods, {counted(max(counts.values()), 'picture')}"
     return ", ".join(f"{method} has no map of {counted(count, 'picture')}" for method, count in counts.items())

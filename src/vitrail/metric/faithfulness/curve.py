@@ -1,4 +1,4 @@
-"""What a model answers while a picture appears, or goes, along a map; and what that curve is worth."""
+"""Insertion, deletion and their kin: show or hide a picture in the order of a map, and measure the curve of answers."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
