@@ -160,7 +160,7 @@ class Bench:
         return units(self.every.items, [FILTER], self.plan.chunk) if self.plan.filter.given else []
 
     def choose(self, store: Store) -> Dataset:
-        """Choose the pictures that take part, once the filter has seen all; the first runner to do so stores the choice."""
+        """Choose the pictures that take part, once the filter has seen all; the first runner stores the choice."""
         found: list[tuple[Item, str | None]] = [(item, None) for item in self.every]
         if self.plan.filter.given:
             records = [record for unit in self.gates() for record in store.read(unit.name).to_pylist()]

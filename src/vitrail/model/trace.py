@@ -16,8 +16,8 @@ from vitrail.events import Passes, begin_passes
 Value = TypeVar("Value")
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
-"""The arithmetic of a pass: float32, float32 with coarser and faster matrix products (``tf32``, on GPUs that have them),
-bfloat16 or float16."""
+"""The arithmetic of a pass: float32, float32 with coarser and faster matrix products (``tf32``, on GPUs that have
+them), bfloat16 or float16."""
 
 
 def full(tensor: Tensor) -> Tensor:

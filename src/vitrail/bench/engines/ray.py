@@ -151,7 +151,7 @@ class _Team:
         self.busy[worker.work.remote(chunk)] = worker, chunk
 
     def _grow(self, waiting: int) -> None:
-        """Hire as many workers as there is work and room for. They get a chunk once they have started, and not before."""
+        """Hire as many workers as there is work and room for; they get a chunk once they have started."""
         room = self.room()
         if not room and not self._at_work():
             raise InputError(

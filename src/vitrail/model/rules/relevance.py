@@ -31,8 +31,8 @@ from vitrail.model.trace import Trace, first_of, logits_of, pool_among
 from vitrail.model.view import View
 
 Entry = Literal["box", "flat", "plain"]
-"""The rule of a convolution on the pixels: z^B within the image's range of values (``box``), shared evenly (``flat``), or
-the rule of all other convolutions."""
+"""The rule of a convolution on the pixels: z^B within the image's range of values (``box``), shared evenly (``flat``),
+or the rule of all other convolutions."""
 
 Made = TypeVar("Made")
 
