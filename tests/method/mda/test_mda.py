@@ -13,8 +13,9 @@ from torch import Tensor
 
 import vitrail
 from helpers import zoo
+from helpers.oracle import oracle
 from helpers.small import build
-from oracles import mda as oracle
+from oracles import mda as slow
 from vitrail import scenes
 from vitrail.method import MDA, Batch, parse
 from vitrail.method.mda.authors import blurred_seed, shifted_labels
@@ -43,6 +44,7 @@ def inputs() -> Tensor:
 # ---------------------------------------------------------------------------------------------------- against the paper
 
 
+@oracle("mda")
 @pytest.mark.parametrize("spec", ["mda(cells=3, baseline=rise_blur(31,31))", "mda(cells=2, tau=0.5, seed=None)"])
 def test_equals_the_paper_done_slowly(inputs: Tensor, spec: str) -> None:
     view, method = vitrail.load(copy.deepcopy(vitrail.load(DEMO).model).double(), size=(144, 144)), parse(spec)
@@ -64,15 +66,15 @@ def test_equals_the_paper_done_slowly(inputs: Tensor, spec: str) -> None:
             seed = sorted(range(n), key=lambda p: (-pooled[p].item(), p))
         window = n if first is None else 2 * method.cells
         labels = grid_labels(view.size, (method.cells, method.cells))
-        response = oracle.response_of(view, inputs[i], labels, int(target.classes[i]))
+        response = slow.response_of(view, inputs[i], labels, int(target.classes[i]))
         blank = torch.zeros_like(inputs[i])
-        order, inserted = oracle.best_order(response, blurred[i], blank, seed, window, method.tau)
+        order, inserted = slow.best_order(response, blurred[i], blank, seed, window, method.tau)
         assert batch.extras["order"][i].tolist() == order
-        insertion, deletion = oracle.curves(response, blurred[i], blank, order)
+        insertion, deletion = slow.curves(response, blurred[i], blank, order)
         np.testing.assert_allclose(batch.extras["insertion"][i], insertion, rtol=1e-9)
         np.testing.assert_allclose(batch.extras["deletion"][i], deletion, rtol=1e-9)
-        density = oracle.density_curve(oracle.mean_curve(insertion, deletion))
-        sparse, dense = oracle.magnitudes(density, method.kappa)
+        density = slow.density_curve(slow.mean_curve(insertion, deletion))
+        sparse, dense = slow.magnitudes(density, method.kappa)
         np.testing.assert_allclose(found[i].flatten()[order], sparse, atol=2e-6)  # what is added against ties
         np.testing.assert_allclose(batch.extras["dense"][i].flatten()[order], dense, atol=2e-6)
         assert 0 <= inserted <= n
@@ -193,7 +195,7 @@ def test_the_quadratic_programme_is_solved(values: list[float]) -> None:
     assert (np.diff(steps) <= 0).all()
     assert (steps >= 0).all()
     assert steps.sum() == pytest.approx(1)
-    ours, theirs = np.concatenate([[0], steps.cumsum()]), oracle.density_curve(curve)
+    ours, theirs = np.concatenate([[0], steps.cumsum()]), slow.density_curve(curve)
     np.testing.assert_allclose(ours, theirs, atol=1e-7)
 
 
