@@ -23,7 +23,8 @@ from vitrail import InputError, Scores, scenes
 from vitrail.bench import Filter, Plan, Store, run
 from vitrail.bench.engines import Local, Ray
 from vitrail.bench.engines import ray as engine
-from vitrail.bench.runner import Bench, errors
+from vitrail.bench.runner import Bench
+from vitrail.bench.stored import errors
 from vitrail.bench.unit import Unit
 from vitrail.data import dataset
 

@@ -21,14 +21,14 @@ from scipy import stats
 from vitrail import InputError, cli, show
 from vitrail.bench import Filter, Store
 from vitrail.bench.protocol import Column, Part, Protocol, Sweep
-from vitrail.bench.protocol_files import to_dict
+from vitrail.bench.protocol_json import to_dict
 from vitrail.bench.report import Cell, Result, Section, gather, html, latex, markdown, plot, terminal, text, write
 from vitrail.bench.report import csv as long_form
 from vitrail.bench.report.as_latex import escape
 from vitrail.bench.report.compare import agreement, holm
 from vitrail.bench.report.gathering import _costs
 from vitrail.bench.report.plots import panels
-from vitrail.bench.runner import CHOSEN, scores
+from vitrail.bench.stored import CHOSEN, scores
 from vitrail.bench.unit import SCHEMA, Unit
 from vitrail.metric.statistics import friedman, interval, paired_bootstrap
 from vitrail.show.curves import COLOURS

@@ -13,7 +13,7 @@ import vitrail
 from helpers.fields import Case, cases, told_apart, unseen
 from helpers.small import SIZES
 from vitrail import scenes
-from vitrail.method import METHODS, Batch, Layered, Method, Mixing, parse
+from vitrail.method import METHODS, Batch, Layered, Method, Mixing, explain_batch, parse
 from vitrail.method.base import Method as _Method
 from vitrail.model import Target, View, load
 from vitrail.spec import Configured
@@ -90,7 +90,8 @@ def maps(method: Method, number: int) -> Tensor | None:
     try:
         method.check(view)
         with view.still():
-            return method.evidence(view, Batch(images(view.size), Target(torch.tensor([1, 2, 0])))).cpu()
+            batch = Batch(images(view.size), Target(torch.tensor([1, 2, 0])))
+            return explain_batch(view, method, [batch])[0].maps.cpu()
     except vitrail.InputError:
         return None
 

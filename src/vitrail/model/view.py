@@ -1,9 +1,8 @@
 """One view over every classifier: images -> tokens -> blocks -> logits, with nothing in the model changed."""
 
-import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -11,20 +10,23 @@ from torch import Tensor, nn
 from vitrail.errors import InputError
 from vitrail.model import removal
 from vitrail.model.anatomy import check, watch
-from vitrail.model.anatomy.activations import Activations, activations
+from vitrail.model.anatomy.activations import Activations
 from vitrail.model.anatomy.check import taking
 from vitrail.model.anatomy.flat import in_a_row
-from vitrail.model.anatomy.parts import BlockParts, find_parts
+from vitrail.model.anatomy.parts import BlockParts
 from vitrail.model.anatomy.watch import Blocks, Features, Layout, Readout
+from vitrail.model.fingerprint import Stamp, hash_of, stamp_of
 from vitrail.model.inputs import Preprocess
 from vitrail.model.kernels.patchwise import Patchwise
 from vitrail.model.kernels.route import Passage
+from vitrail.model.memo import Memo
+from vitrail.model.offers import Offers
 from vitrail.model.rules.backward import TRUE, Rule
 from vitrail.model.rules.fixednorm import FixedNorm
 from vitrail.model.rules.tap import tapped
 from vitrail.model.rules.wide import Wide, widened
-from vitrail.model.still import Still
-from vitrail.model.trace import Meter, Need, Trace, first_of, logits_of, pool_among
+from vitrail.model.still import Still, take_turns
+from vitrail.model.trace import Meter, Need, Trace, first_of, logits_of, normal, pool_among
 
 
 class View(Still):
@@ -45,6 +47,7 @@ class View(Still):
         preprocess: Preprocess,
         classes: Sequence[str] | None = None,
     ) -> None:
+        check.refuse_unmade(name, model)
         super().__init__(model)
         self.name = name
         self.preprocess = preprocess
@@ -55,15 +58,36 @@ class View(Still):
         self.overwrites = False  # whether it uses tensors again that it has changed in place; found out by relevance
         self.removes: removal.Form | Literal[False] | None = False
         self._fingerprint: tuple[object, str] = (None, "")
-        self._parts: tuple[object, tuple[BlockParts, ...] | None] = (None, None)
-        self._activations: Activations | None = None
+        self._joins_graphs = not any(weight.is_inference() for weight in model.parameters())
+        self._offers = Offers()
         self.passage = Passage()
+        self.memo = Memo()
         with self.still():
             self._inspect()
         if self.classes is not None and len(self.classes) != self.num_classes:
             raise InputError(
                 f"{name} answers {self.num_classes} classes, but {len(self.classes)} class names were given"
             )
+
+    @classmethod
+    def of(cls, model: nn.Module, *, like: "View", classes: Sequence[str] | None = None) -> "View":
+        """A view of another model that stands in for a view's own: one made from its parts, or a changed copy.
+
+        Shared are the name, how pictures become inputs, the classes where no others are given, the lock (both may have
+        the same weights), and what `run_like` names. What was found out about the model is not, nor is `memo`.
+        """
+        take_turns(model, like)
+        other = cls(model, name=like.name, preprocess=like.preprocess, classes=classes or like.classes)
+        other.run_like(like)
+        return other
+
+    def run_like(self, other: "View") -> None:
+        """Calculate at another view's precision, by our kernels where that may, and count passes where it counts."""
+        self.precision, self.fused, self.meter = other.precision, other.fused, other.meter
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy has, or one from a pickle: it counts its own passes, and knows its weights by where they lie."""
+        return super().__getstate__() | {"meter": Meter(), "passage": Passage(), "_fingerprint": (None, "")}
 
     # ---------------------------------------------------------------------------------------------------- facts
 
@@ -79,37 +103,22 @@ class View(Still):
 
     def can_give(self, need: Need) -> bool:
         """Whether a method can have what it needs; the blocks' parts are looked for only where they are asked for."""
-        if need is Need.PARTS:
-            return self.parts is not None
-        if need is Need.ATTENTION:
-            return self.blocks is not None and self.blocks.attention
-        if need is Need.TOKENS:
-            return self.blocks is not None
-        if need is Need.RELU:
-            return self.activations.rectifiers > 0 and not self.activations.foreign
-        return need is Need.GRADIENTS or self.blocks is not None or self.features is not None
+        return self._offers.gives(self, need)
+
+    @property
+    def differentiable(self) -> bool:
+        """Whether a gradient comes back from the model's answer; tried when it is first asked for."""
+        return self._offers.differentiable(self)
 
     @property
     def parts(self) -> tuple[BlockParts, ...] | None:
         """The linear pieces of the blocks where all have the usual pre-norm form; found anew when weights change."""
-        if self.blocks is None or not self.blocks.attention:
-            return None
-        stamp = [(p.data_ptr(), p.dtype, p._version) for block in self.blocks.modules for p in block.parameters()]
-        if self._parts[0] != stamp:
-            probe = torch.randn(2, 3, *self.size, generator=torch.Generator().manual_seed(0))
-            with self.still(), torch.no_grad(), torch.autocast(self.device.type, enabled=False):
-                tokens = self.embed(probe)
-                found = find_parts(self.blocks.modules, tokens, self.layout(self.size).extras)
-            self._parts = (stamp, found)
-        return self._parts[1]
+        return self._offers.parts(self)
 
     @property
     def activations(self) -> Activations:
         """The activations of the model's forward pass; looked for when they are first asked for."""
-        if self._activations is None:
-            with self.still():
-                self._activations = activations(self.model, self.blank(self.size))
-        return self._activations
+        return self._offers.activations(self)
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -129,6 +138,17 @@ class View(Still):
         return size if found is None else found.grid
 
     @property
+    def width(self) -> int:
+        """Channels of a token, or of the feature map; 3, the image's own, where there is neither."""
+
+        def make() -> int:
+            with self.meter.apart(), torch.no_grad():
+                entry = self._trace(self.blank(self.size), TRUE, False, False, self.depth).entry
+                return self.spatial(entry, self.size).shape[1]
+
+        return self.memo.once("model/view: width", None, make)
+
+    @property
     def depth(self) -> int:
         """The number of transformer blocks, 0 for other models."""
         return 0 if self.blocks is None else len(self.blocks.modules)
@@ -137,18 +157,12 @@ class View(Still):
         """A hash of the weights, so that results can be traced to the very model they came from."""
         stamp = self.stamp()
         if self._fingerprint[0] != stamp:
-            digest = hashlib.blake2b(digest_size=16)
-            for key, value in self.model.state_dict().items():
-                digest.update(key.encode())
-                digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-            self._fingerprint = (stamp, digest.hexdigest())
+            self._fingerprint = (stamp, hash_of(self.model))
         return self._fingerprint[1]
 
-    def stamp(self) -> tuple[tuple[int, torch.dtype, int], ...]:
+    def stamp(self) -> Stamp:
         """Where the weights lie and how often each was changed: cheap to ask, and another whenever one of them is."""
-        # Not the state_dict, which takes milliseconds to make; torch counts the changes of a tensor.
-        own = [*self.model.parameters(), *self.model.buffers()]
-        return tuple((value.data_ptr(), value.dtype, value._version) for value in own)
+        return stamp_of(self.model)
 
     def class_name(self, index: int) -> str:
         """The name of a class, or ``class 12`` where the model has no names."""
@@ -171,8 +185,8 @@ class View(Still):
         # Asked here: inside, gradients are possible again.
         model = self.passage.whole(self.model) if self.compiled and not torch.is_grad_enabled() else self.model
         with self.still(), taking(self, images.shape[2:]):
-            self.meter.forwards += len(images)
-            return logits_of(model(self.laid_out(images.to(self.device, self.dtype))))
+            self.meter.begin(len(images))
+            return check.answered(self, model(self.laid_out(images.to(self.device, self.dtype))), len(images))
 
     def laid_out(self, images: Tensor) -> Tensor:
         """The same images; for convolutions that are faster so, with a pixel's channels side by side.
@@ -195,7 +209,7 @@ class View(Still):
         bypassed = watch.bypassed(self._need_blocks(), entering)
         with self.still(), taking(self, images.shape[2:]), bypassed, patchwise:
             self.model(images.to(self.device, self.dtype))
-        return entered[0]
+        return normal(entered[0])
 
     def encode(self, tokens: Tensor, layout: Layout, *, start: int = 0, stop: int | None = None) -> list[Tensor]:
         """Run the blocks from ``start`` up to ``stop``: the input of each, then the output of the last."""
@@ -203,7 +217,7 @@ class View(Still):
         states = [tokens]
         with self.still():
             for block, (args, kwargs) in zip(blocks.modules[start:stop], layout.extras[start:stop]):
-                states.append(first_of(block(states[-1], *args, **kwargs)))
+                states.append(normal(first_of(block(states[-1], *args, **kwargs))))
         return states
 
     def head(self, tokens: Tensor, layout: Layout) -> Tensor:
@@ -237,20 +251,14 @@ class View(Still):
             layout: The layout they were embedded with.
             plain: Let the last block give every token, also where the head reads a few of them.
         """
-        self.meter.forwards += len(tokens)
+        self.meter.begin(len(tokens))
         left = self.passage.through(self, self._need_blocks().modules, tokens, layout, plain)
         return self.head(left, layout)
 
     def layout(self, size: tuple[int, int]) -> Layout:
         """The token layout for inputs of ``size`` pixels (height, width)."""
         if size not in self._layouts:
-            blocks = self._need_blocks()
-            with self.still(), taking(self, size):
-                visits = watch.watch(self.model, self.blank(size))
-            layout = watch.find_layout(visits, blocks, size)
-            if layout is None:
-                raise InputError(f"the patch grid of {self.name} cannot be made out at {size[0]} x {size[1]} pixels")
-            self._layouts[size] = layout
+            self._layouts[size] = check.layout_at(self, self._need_blocks(), size)
         return self._layouts[size]
 
     def trace(
@@ -284,16 +292,17 @@ class View(Still):
         return self.kept(images, key, make)
 
     def _trace(self, images: Tensor, rule: Rule, attention: bool, pixels: bool, start: int) -> Trace:
-        self.meter.forwards += len(images)
+        self.meter.begin(len(images))
         caught: list[Tensor] = []
-        with self.still(), torch.enable_grad(), watch.caught(self._entry(), caught):
+        with self.still(), torch.set_grad_enabled(self._joins_graphs), watch.caught(self._entry(), caught):
             if pixels or self.blocks is None:
                 # A leaf of its own that shares the numbers; what was made in inference mode cannot be one.
                 images = self.laid_out(images.clone() if images.is_inference() else images.detach()).requires_grad_()
                 norms = FixedNorm() if images.device.type == "cpu" else nullcontext()
                 with taking(self, images.shape[2:]), norms, tapped(rule, attention) as seen:
-                    logits = logits_of(self.model(images))
-                return Trace(images, logits, caught[-1] if caught else images, [], seen.attention, seen.values, None)
+                    logits = check.answered(self, self.model(images), len(images))
+                entry = normal(caught[-1]) if caught else images
+                return Trace(images, logits, entry, [], seen.attention, seen.values, None)
             layout = self.layout((images.shape[-2], images.shape[-1]))
             with torch.no_grad():
                 tokens = self.embed(images)
@@ -308,15 +317,8 @@ class View(Still):
             else:
                 with tapped(rule, read=False):
                     logits = self.head(states[-1], layout)
-            return Trace(
-                images,
-                logits,
-                caught[-1],
-                states,
-                seen.attention + later.attention,
-                seen.values + later.values,
-                pool,
-            )
+            read = seen.attention + later.attention, seen.values + later.values
+            return Trace(images, logits, normal(caught[-1]), states, *read, pool)
 
     def gradient(
         self, scores: Tensor, inputs: Sequence[Tensor], *, again: bool = False, counted: bool = True
@@ -329,8 +331,13 @@ class View(Still):
             again: Keep the graph for another call.
             counted: Whether this is a pass of its own; of many that go back through a block each, one alone is.
         """
-        self.meter.backwards += len(scores) * counted
-        again = again or self._memory is not None
+        if not scores.requires_grad:
+            raise InputError(
+                f"{self.name} gives no gradient for this: its answer, or what the target makes of it, is detached from "
+                "what it was made of; use a method that needs answers alone, such as rise or occlusion"
+            )
+        self.meter.begin(backwards=len(scores) * counted)
+        again = again or self.remembers
         found = torch.autograd.grad(scores.sum(), list(inputs), retain_graph=again, allow_unused=True)
         return [torch.zeros_like(x) if g is None else g.detach() for x, g in zip(inputs, found)]
 

@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -150,20 +149,15 @@ def grid_labels(size: tuple[int, int], grid: tuple[int, int]) -> Tensor:
     return rows[:, None] * grid[1] + columns
 
 
-_APART: WeakKeyDictionary[View, dict[tuple[int, int], bool]] = WeakKeyDictionary()
-
-
 def embeds_patches_apart(view: View, size: tuple[int, int]) -> bool:
     """Whether each patch is embedded by itself, so that mixing embeddings is mixing patches: tried once a size."""
-    known = _APART.setdefault(view, {})
-    if size not in known:
-        grid = view.grid_at(size)
-        known[size] = size[0] % grid[0] == 0 and size[1] % grid[1] == 0 and _mixes(view, size, grid)
-    return known[size]
+    return view.memo.once("perturb/canvas: apart", size, lambda: _mixes(view, size, view.grid_at(size)))
 
 
 def _mixes(view: View, size: tuple[int, int], grid: tuple[int, int]) -> bool:
     """Whether two pictures, mixed by patches, embed as their embeddings mixed."""
+    if size[0] % grid[0] or size[1] % grid[1]:
+        return False
     one, other = torch.randn(2, 3, *size, generator=torch.Generator().manual_seed(0))
     labels = grid_labels(size, grid)
     shown = torch.rand(grid[0] * grid[1], generator=torch.Generator().manual_seed(1)) < 0.5

@@ -25,7 +25,7 @@ def test_agrees_with_the_definition(model: str, layers: int | None) -> None:
 
 
 def test_no_layers_are_refused() -> None:
-    with pytest.raises(vitrail.InputError, match="at least 1 layer"):
+    with pytest.raises(vitrail.InputError, match="needs layers to be 1 to"):
         LeGrad(layers=0)
 
 

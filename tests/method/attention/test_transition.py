@@ -47,7 +47,7 @@ def test_it_costs_as_many_forwards_as_steps() -> None:
 
 
 def test_wrong_settings_are_told() -> None:
-    with pytest.raises(vitrail.InputError, match="at least 2 steps"):
+    with pytest.raises(vitrail.InputError, match=r"steps to be 2 to 10,000 \(both ends of the way\)"):
         TransitionAttention(steps=1)
     view = load(build("class token"))
     with pytest.raises(vitrail.InputError, match="start must be 0 to 3"):

@@ -54,9 +54,9 @@ def test_a_target_that_is_no_class_is_a_difference_of_scores() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"suppression": 1.0}, "below 1, but 1.0"),
-        ({"similarity": 1.5}, "a cosine in -1..1, but 1.5"),
-        ({"grid": 0}, "1 or more"),
+        ({"suppression": 1.0}, "below 1, but suppression=1.0"),
+        ({"similarity": 1.5}, r"-1 to 1 \(a cosine\), but similarity=1.5"),
+        ({"grid": 0}, "grid to be 1 to"),
     ],
 )
 def test_mistakes_get_a_sentence(options: dict[str, float], words: str) -> None:

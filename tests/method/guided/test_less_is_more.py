@@ -79,10 +79,10 @@ def test_works_on_a_cnn() -> None:
     ("options", "words"),
     [
         ({"regions": (1, 1)}, "at least 2 regions"),
-        ({"regions": (0, 3)}, "at least 2 regions"),
-        ({"weights": (0.0, 1.0)}, "4 weights of 0 or more"),
-        ({"weights": (0.0, 0.0, 0.0, 0.0)}, "4 weights of 0 or more"),
-        ({"weights": (-1.0, 0.0, 1.0, 0.0)}, "4 weights of 0 or more"),
+        ({"regions": (0, 3)}, "regions to be 1 to"),
+        ({"weights": (0.0, 1.0)}, "weights must be 4 numbers"),
+        ({"weights": (0.0, 0.0, 0.0, 0.0)}, "a weight above 0"),
+        ({"weights": (-1.0, 0.0, 1.0, 0.0)}, "weights to be 0 to 1,000,000"),
     ],
 )
 def test_mistakes_get_a_sentence(options: dict[str, tuple[float, ...]], words: str) -> None:

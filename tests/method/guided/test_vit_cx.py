@@ -97,9 +97,9 @@ def test_at_most_so_many_masks() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"threshold": -0.1}, "a threshold and a noise of 0 or more"),
-        ({"noise": -1.0}, "a threshold and a noise of 0 or more"),
-        ({"masks": 0}, "at least 1 mask, but masks=0"),
+        ({"threshold": -0.1}, "threshold to be 0 to 2, but threshold=-0.1"),
+        ({"noise": -1.0}, "noise to be 0 to 1,000, but noise=-1.0"),
+        ({"masks": 0}, "masks to be 1 to 100,000, but masks=0"),
     ],
 )
 def test_mistakes_get_a_sentence(options: dict[str, float], words: str) -> None:
@@ -115,7 +115,7 @@ def test_agrees_with_the_authors_code_on_the_same_noise(assets: Path) -> None:
     with view.still(), torch.no_grad():
         masks = [grouped(features, batch.size, 0.1) for features in clean_features(view, batch)]
         assert [len(own) for own in masks] == counts
-        found = ViTCX().explain(view, batch, masks, [torch.arange(count) for count in counts])
+        (found,) = ViTCX().explain(view, [batch], masks, [torch.arange(count) for count in counts])
     close = agreement(F.avg_pool2d(found, 16).numpy(), maps)
     assert close.pearson > 0.999999
     assert close.error <= 1e-5

@@ -58,7 +58,7 @@ def test_equal_scores_depend_on_nothing() -> None:
 
 
 def test_mistakes_get_a_sentence() -> None:
-    with pytest.raises(vitrail.InputError, match="designs to be 2 or more, but designs=1"):
+    with pytest.raises(vitrail.InputError, match="designs to be 2 to 10,000, but designs=1"):
         parse("hsic(designs=1)")
 
 
@@ -95,5 +95,12 @@ def test_a_grid_of_ones_own(name: str) -> None:
     method = parse(f"{name}, grid=3)")
     assert method.shape(view, (64, 64)) == (3, 3)
     assert exact(method, view, pictures(1, (64, 64)).double(), 1).shape == (1, 3, 3)
-    with pytest.raises(vitrail.InputError, match="would have 4900 cells on"):
-        exact(f"{name}, grid=70)", view, pictures(1, (64, 64)).double(), 1)
+    with pytest.raises(vitrail.InputError, match="needs grid to be 1 to 64, but grid=70 was given"):
+        parse(f"{name}, grid=70)")
+
+
+@pytest.mark.parametrize("spec", ["lime(samples=30000", "kernel_shap(samples=30000", "shapley(samples=10000"])
+def test_cells_and_pictures_that_no_memory_holds(spec: str) -> None:
+    view = load(build("class token"))
+    with pytest.raises(vitrail.InputError, match=r"of 4,096 cells on .*, more than fit in memory; at most 24,414 of"):
+        exact(f"{spec}, grid=64)", view, pictures(1, (64, 64)).double(), 1)

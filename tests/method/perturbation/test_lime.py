@@ -57,22 +57,22 @@ def test_agrees_with_captum() -> None:
 def test_finds_the_slopes_of_a_linear_answer() -> None:
     shown = coins(200, 9, torch.Generator().manual_seed(0))[None]
     slopes = torch.arange(-4.0, 5.0, dtype=torch.float64)
-    found = ridge_slopes(shown, shown.double() @ slopes + 7, width=0.25, ridge=1e-9)
-    assert close(found[0], slopes)
+    found = ridge_slopes(shown, (shown.double() @ slopes + 7)[..., None], width=0.25, ridge=1e-9)
+    assert close(found[0, :, 0], slopes)
 
 
 def test_a_sample_that_shows_nothing_is_as_far_as_can_be() -> None:
     shown = torch.tensor([[[False, False], [True, True], [True, False]]])
-    assert torch.isfinite(ridge_slopes(shown, torch.tensor([[0.0, 1.0, 0.5]]), 0.25, 1.0)).all()
+    assert torch.isfinite(ridge_slopes(shown, torch.tensor([[[0.0], [1.0], [0.5]]]), 0.25, 1.0)).all()
 
 
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("lime(samples=0)", "samples to be 1 or more, but samples=0"),
-        ("lime(grid=0)", "grid to be 1 or more, but grid=0"),
-        ("lime(width=0)", "width above 0, but width=0"),
-        ("lime(ridge=-1)", "ridge above 0, but ridge=-1"),
+        ("lime(samples=0)", "samples to be 1 to 100,000, but samples=0"),
+        ("lime(grid=0)", "grid to be 1 to 64, but grid=0"),
+        ("lime(width=0)", "width to be above 0, up to 1,000, but width=0"),
+        ("lime(ridge=-1)", "ridge to be above 0, up to 1,000,000,000, but ridge=-1"),
     ],
 )
 def test_mistakes_get_a_sentence(spec: str, words: str) -> None:
@@ -87,7 +87,7 @@ def test_many_cells_on_two_threads() -> None:
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        found = ridge_slopes(shown, scores, 0.25, 1.0)
+        found = ridge_slopes(shown, scores[..., None], 0.25, 1.0)[..., 0]
     finally:
         torch.set_num_threads(threads)
     assert close(found[1], slow.ridge_fit(shown[1].numpy(), scores[1].numpy(), 0.25, 1.0))

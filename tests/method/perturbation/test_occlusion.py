@@ -58,8 +58,8 @@ def test_windows_reach_the_border_and_leave_no_gap() -> None:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("occlusion(window=0)", "window to be 1 or more, but window=0"),
-        ("pami(stride=0)", "stride to be 1 or more, but stride=0"),
+        ("occlusion(window=0)", "window to be 1 to 10,000, but window=0"),
+        ("pami(stride=0)", "stride to be 1 to 10,000, but stride=0"),
         ("occlusion(window=8, stride=9)", "gaps between its windows: stride=9 is more than window=8"),
         ("pami(window=65)", "pami's window of 65 pixels does not fit images of 64 x 64 pixels"),
     ],

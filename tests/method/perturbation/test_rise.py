@@ -66,9 +66,9 @@ def test_all_images_are_seen_through_the_same_masks_and_another_seed_draws_other
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("rise(masks=0)", "masks to be 1 or more, but masks=0"),
-        ("rise(grid=1)", "grid to be 2 or more, but grid=1"),
-        ("rise(keep=1)", "a share of the cells between 0 and 1, but keep=1"),
+        ("rise(masks=0)", "masks to be 1 to 100,000, but masks=0"),
+        ("rise(grid=1)", "grid to be 2 to 64, but grid=1"),
+        ("rise(keep=1)", "keep to be above 0, below 1, but keep=1"),
         ("rise(score=loud)", "'probability' or 'logit'"),
         ("rise(baseline=black)", "no baseline called 'black'"),
     ],
@@ -102,7 +102,7 @@ def test_agrees_with_the_authors_code(assets: Path) -> None:
     grids = np.unpackbits(stored["grids"]).astype(bool).reshape(64, 8, 8)
     with torch.no_grad():
         target = Target(view.logits(images).argmax(1))
-    ask = perturb.Responder(perturb.PixelCanvas(view, images, [torch.zeros_like(images)]), target)
-    found = seen_through(ask, _masks(grids, stored["shifts"], (224, 224))) / (64 * float(stored["keep"]))
+    ask = perturb.Responder(perturb.PixelCanvas(view, images, [torch.zeros_like(images)]), [target])
+    (found,) = seen_through(ask, _masks(grids, stored["shifts"], (224, 224))) / (64 * float(stored["keep"]))
     close = agreement(F.avg_pool2d(found[:, None], 16)[:, 0].numpy(), stored["maps"])
     assert close.error <= 1e-5

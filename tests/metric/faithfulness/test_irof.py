@@ -154,7 +154,7 @@ def test_an_answer_of_nothing_does_not_count(view: View, images: Tensor, maps: T
 
 
 def test_mistakes_get_a_sentence(view: View, images: Tensor, maps: Tensor) -> None:
-    with pytest.raises(InputError, match="irof needs at least 1 segment"):
+    with pytest.raises(InputError, match="irof needs segments to be 1 to"):
         IROF(segments=0)
     with pytest.raises(InputError, match="true classes are needed"):
         IROF(target="label").measure(Case(view, images, maps))

@@ -210,7 +210,7 @@ def test_a_good_map_beats_a_random_one() -> None:
 
 
 def test_mistakes_get_a_sentence(view: View, images: Tensor, maps: Tensor) -> None:
-    with pytest.raises(InputError, match="infidelity needs at least 1 sample"):
+    with pytest.raises(InputError, match="infidelity needs samples to be 1 to"):
         Infidelity(side=0)
     with pytest.raises(InputError, match="a share between 0 and 1"):
         FaithfulnessCorrelation(share=1)

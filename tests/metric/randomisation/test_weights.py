@@ -358,7 +358,7 @@ class Fragile(Method):
     how: str = "raises"
 
     def maps(self, view: View, batch: Batch) -> Tensor:
-        self.seen.append(batch.given_or_predicted(view).classes.tolist())
+        self.seen.append(batch.settle(view).classes.tolist())
         found = batch.images.mean(1)
         bad = batch.images[:, 0, 0, 0] > 0
         if view.fingerprint() == self.intact or not bad.any():
@@ -419,9 +419,9 @@ def test_precision_and_inference_mode(view: View) -> None:
 
 
 def test_mistakes_get_a_sentence(view: View) -> None:
-    with pytest.raises(InputError, match="at least 1 step"):
+    with pytest.raises(InputError, match="needs steps to be 1 to"):
         parse("cascading_randomisation(steps=0)")
-    with pytest.raises(InputError, match="at least 1 sample"):
+    with pytest.raises(InputError, match="needs samples to be 1 to"):
         parse("mprt_smooth(samples=0)")
     with pytest.raises(InputError, match="the method that made the maps"):
         CascadingRandomisation().measure(Case(view, IMAGES, torch.zeros(3, 2, 2)))

@@ -19,7 +19,7 @@ from vitrail.data import dataset
 from vitrail.errors import InputError
 from vitrail.model import Need, View, load
 from vitrail.model.inputs import IMAGENET_MEAN, IMAGENET_STD
-from vitrail.model.sources import names as sources
+from vitrail.model.sources import source as sources
 
 TINY = "timm/test_vit"  # timm's own model for tests: 6 blocks of width 64, 160 x 160 pixels
 
@@ -524,4 +524,4 @@ def test_load_leaves_the_users_module_in_its_mode():
 
 def test_missing_extras_say_what_to_install():
     with pytest.raises(InputError, match=r"this model needs no_such_module: pip install 'vitrail\[clip\]'"):
-        sources._extra("no_such_module", "clip")
+        sources.extra("no_such_module", "clip")

@@ -282,8 +282,7 @@ class Explainer(
         if encoder.device != device:
             # Another view, because one remembers what blocks are given besides tokens, such as rotary positions, and
             # those would stay where they are.
-            moved = encoder.model.to(device)
-            encoder = View(moved, name=encoder.name, preprocess=encoder.preprocess, classes=encoder.classes)
+            encoder = View.of(encoder.model.to(device), like=encoder)
             self._encoder = (encoder,)
         return encoder
 

@@ -4,13 +4,12 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vitrail.model import FROZEN, TRUE, View, full
+from vitrail.model import FROZEN, TRUE, Hooks, View, full
 
 SCALES = 4
 """At most so many feature maps are read, as in the paper."""
@@ -32,9 +31,6 @@ class Place(NamedTuple):
     module: nn.Module
     call: int
     order: Order
-
-
-_PLACES: WeakKeyDictionary[View, tuple[Place, ...]] = WeakKeyDictionary()
 
 
 class Sight:
@@ -150,9 +146,7 @@ def depths(blocks: int) -> list[int]:
 
 def places_of(view: View) -> tuple[Place, ...]:
     """Where the feature maps of a model without token blocks are read, finest first; found by watching it run once."""
-    if view not in _PLACES:
-        _PLACES[view] = _find(view)
-    return _PLACES[view]
+    return view.memo.once("method/aha/features: places", (), lambda: _find(view))
 
 
 def _find(view: View) -> tuple[Place, ...]:
@@ -171,13 +165,10 @@ def _find(view: View) -> tuple[Place, ...]:
         if seen is not None:
             last[seen[1]] = Place(module, call, seen[0])
 
-    handles = [module.register_forward_hook(note) for module in modules]
-    try:
-        with view.still(), torch.no_grad():
-            view.model(images)
-    finally:
-        for handle in handles:
-            handle.remove()
+    with Hooks() as hooks, view.still(), torch.no_grad():
+        for module in modules:
+            hooks.behind(module, note)
+        view.model(images)
     chosen: list[Place] = []
     finest = 0.0
     for rows in sorted(last):
@@ -233,12 +224,10 @@ def _caught(places: Sequence[Place], first: Place | None) -> Iterator[dict[Place
         passed = answer.clone()  # what follows may work in place, which a leaf of the graph does not bear
         return (passed, *output[1:]) if isinstance(output, tuple) else passed
 
-    handles = [module.register_forward_hook(keep) for module in {place.module for place in places}]
-    try:
+    with Hooks() as hooks:
+        for module in {place.module for place in places}:
+            hooks.behind(module, keep)
         yield answers
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _channels_last(answer: Tensor, order: Order, size: tuple[int, int]) -> Tensor:

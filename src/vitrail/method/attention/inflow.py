@@ -1,6 +1,5 @@
 """InFlow: attention, skip connections and MLPs of every block in the shares their lengths have in the tokens."""
 
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,17 +7,19 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.errors import InputError
+from vitrail.events import Passes
 from vitrail.method.attention.biattn import head_importance
-from vitrail.method.base import Batch, Method, register
+from vitrail.method.base import Method, register
+from vitrail.method.batch import Batch
 from vitrail.method.layered import weighted
-from vitrail.model import Layout, Need, View, full
+from vitrail.model import Hooks, Layout, Need, View, full
 
 
 @register(
     "inflow",
     paper="Walker et al. 2025",
     cost="2 forwards, 1 backward, 1 backward block by block",
-    needs=(Need.ATTENTION,),
+    needs=(Need.ATTENTION, Need.GRADIENTS),
 )
 @dataclass(frozen=True)
 class InFlow(Method):
@@ -32,12 +33,15 @@ class InFlow(Method):
     place (the head of the mean, where it is linear), the head itself where a model pools.
     """
 
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        return Passes(2, 2)
+
     def maps(self, view: View, batch: Batch) -> Tensor:
         layout = view.layout(batch.size)
         trace = view.trace(batch.images, attention=True)
-        gradients = view.gradient(batch.score(trace.logits), trace.attention, again=True)
+        gradients = view.gradient(batch.learn(trace.logits).score(trace.logits), trace.attention, again=True)
         row = view.readout_weights(trace, layout)
-        view.meter.forwards += len(batch)  # every block is run once more for its branches
+        view.meter.begin(len(batch))  # every block is run once more for its branches
         places = fewest_read(view, trace.states[-1], layout)
         for block in reversed(range(view.depth)):
             attention = trace.attention[block]
@@ -97,13 +101,13 @@ def _branches(view: View, entering: Tensor, layout: Layout, block: int) -> tuple
         if args and isinstance(args[0], Tensor) and args[0].shape == entering.shape:
             given.append(args[0])
 
-    with ExitStack() as stack, torch.no_grad():
+    with view.still(), Hooks() as hooks, torch.no_grad():
         for module in view.blocks.modules[block].modules():
             if "norm" in type(module).__name__.lower():
-                stack.callback(module.register_forward_pre_hook(note).remove)
+                hooks.before(module, note)
         projection = view.blocks.projections[block]
         if projection is not None:  # norms inside the attention (EVA-02) do not count
-            stack.callback(projection.register_forward_hook(lambda *_: given.__delitem__(slice(1, None))).remove)
+            hooks.behind(projection, lambda *_: given.__delitem__(slice(1, None)))
         leaving = view.encode(entering, layout, start=block, stop=block + 1)[-1]
     if len(given) != 2 or not torch.equal(given[0], entering):
         raise InputError(

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +13,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.overrides import TorchFunctionMode
 
 from vitrail.errors import InputError
+from vitrail.fields import number, random_seed
 from vitrail.method import Method, SmoothGrad
 from vitrail.metric.base import Metric, register, skip
 from vitrail.metric.case import Case, signed
@@ -215,12 +215,11 @@ class Forgetful:
     def seen(self, number: int, view: View) -> Iterator[View]:
         """A view of that: what was found out about the intact model need not hold, and is found out once."""
         model = self.after(number)
-        found = self._views.pop(number, None)
-        if found is None:
-            found = View(model, name=view.name, preprocess=view.preprocess, classes=view.classes)
-        found.precision, found.meter = view.precision, view.meter
+        found = self._views.pop(number, None) or View.of(model, like=view)
+        found.run_like(view)
         yield found
-        self._views[number] = copy.copy(found)  # what it knows, without all that others keep while a view lives
+        found.memo.forget()  # what others keep with it may be large, and there are many of these views
+        self._views[number] = found
 
     @property
     def nbytes(self) -> int:
@@ -231,26 +230,21 @@ class Forgetful:
 def cascade(view: View, init: Init = "model", seed: int = 0, steps: int | None = None) -> Iterator[nn.Module]:
     """A copy of the model that has lost more and more; one and the same copy each time, changed in between."""
     copied = Forgetful(view, init, seed)
-    for number in chosen(len(copied.stages), steps):
-        yield copied.after(number)
-
-
-_KEPT: WeakKeyDictionary[View, tuple[Any, Forgetful]] = WeakKeyDictionary()
-"""The last copy of a model: all methods, metrics and batches of a run ask for the same one."""
+    for lost in chosen(len(copied.stages), steps):
+        yield copied.after(lost)
 
 
 def forgetful(view: View, init: Init, seed: int) -> Forgetful:
-    """The copy of a model, made anew only where the last one was of other weights. Hold the view still meanwhile."""
-    key = (view.fingerprint(), view.device, view.precision, init, seed)
-    known = _KEPT.get(view)
-    if known is not None and known[0] == key:
-        return known[1]
-    known = None
-    _KEPT.pop(view, None)  # before the next one takes as much memory
-    found = Forgetful(view, init, seed)
-    if found.nbytes <= MOST_KEPT:
-        _KEPT[view] = (key, found)
-    return found
+    """The copy of a model, made anew only where the last one was of other weights. Hold the view still meanwhile.
+
+    All methods, metrics and batches of a run ask for the same one.
+    """
+    return view.memo.latest(
+        "metric/randomisation/weights: copy",
+        (view.fingerprint(), view.device, view.precision, init, seed),
+        lambda: Forgetful(view, init, seed),
+        lambda copied: copied.nbytes <= MOST_KEPT,
+    )
 
 
 # ---------------------------------------------------------------------------------------------------- comparing maps
@@ -296,12 +290,8 @@ class _Cascade(Metric):
     similarity: Similarity = "spearman"
     sign: Literal["absolute", "signed"] = "absolute"
     init: Init = "model"
-    seed: int = 0
-    steps: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.steps is not None and self.steps < 1:
-            raise InputError(f"{self.id} needs at least 1 step, but steps={self.steps} was given")
+    seed: int = random_seed()
+    steps: int | None = number(None, low=1, high=10_000)
 
     def _method(self, method: Method) -> Method:
         """How maps are made."""
@@ -378,17 +368,9 @@ class SmoothRandomisation(_Cascade):
         noise: The noise's standard deviation, as a share of the image's range of values.
     """
 
-    steps: int | None = 5
-    samples: int = 8
-    noise: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.samples < 1 or self.noise < 0:
-            raise InputError(
-                f"{self.id} needs at least 1 sample and noise of 0 or more, but "
-                f"samples={self.samples}, noise={self.noise} were given"
-            )
+    steps: int | None = number(5, low=1, high=10_000)
+    samples: int = number(8, low=1, high=10_000, cost="would explain each image {} times at every step")
+    noise: float = number(0.1, low=0, high=1000)
 
     def _method(self, method: Method) -> Method:
         return SmoothGrad(method, self.samples, self.noise, self.seed)

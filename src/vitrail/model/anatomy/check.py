@@ -1,17 +1,19 @@
 """Watch a classifier run once, and check that the parts found in it, one after another, give its own answer."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from vitrail.errors import InputError, option
 from vitrail.model.anatomy import watch
 from vitrail.model.anatomy.chains import find_chains
 from vitrail.model.anatomy.flat import in_a_row, own
+from vitrail.model.anatomy.hooks import Hooks
 from vitrail.model.anatomy.place import CLEAR, FARTHEST, displacement, lie_there, one_patch_changed, spread
 from vitrail.model.anatomy.watch import Blocks, Features, Layout, Readout, Visit
 from vitrail.model.trace import first_of, logits_of
@@ -24,6 +26,8 @@ MOST_TRIED, MOST_MAPS = 3, 12
 """Chains of blocks, and feature maps, that are tried before a model is said to have none."""
 MORE_CELLS = 16
 """Cells that are tried where the first few leave a doubt."""
+EXCHANGED, AT_ONCE = 1e-3, 16
+"""Without a gradient: the share of the largest change that says that a token is read, and tokens tried together."""
 
 
 class Seen(NamedTuple):
@@ -34,24 +38,80 @@ class Seen(NamedTuple):
     answer: Tensor
 
 
+def refuse_unmade(name: str, model: nn.Module) -> None:
+    """Refuse a model whose weights are not there."""
+    for key, weight in (*model.named_parameters(), *model.named_buffers()):
+        if is_lazy(weight):
+            raise InputError(
+                f"{name} is not made yet: {key} gets its shape when the model runs for the first time; run it on a "
+                "picture, and then give it"
+            )
+        if weight.is_meta:
+            raise InputError(
+                f"the weights of {name} hold no numbers: {key} is on the meta device; make the model on another "
+                "device, or load its weights, and then give it"
+            )
+
+
 def look(view: "View") -> Seen:
     """Watch the model run once."""
     try:
         visits = watch.watch(view.model, view.blank(view.size))
-        with torch.no_grad():
-            probe = torch.randn(2, 3, *view.size, generator=torch.Generator().manual_seed(0))
-            answer = logits_of(view.model(probe.to(view.device, view.dtype)))
-    except (AssertionError, RuntimeError, ValueError, TypeError) as error:
+    except Exception as error:  # whatever the user's code raises
         raise InputError(
             f"{view.name} could not be run on a (1, 3, {view.size[0]}, {view.size[1]}) input ({_one_line(error)}); "
             f"if it wants another height and width, give the {option('size')}"
         ) from error
-    if not isinstance(answer, Tensor) or answer.ndim != 2:
-        shape = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
+    probe = torch.randn(2, 3, *view.size, generator=torch.Generator().manual_seed(0))
+    try:
+        with torch.no_grad():
+            answer = logits_of(view.model(probe.to(view.device, view.dtype)))
+    except Exception as error:
         raise InputError(
-            f"{view.name} must answer (batch, classes) logits, but it answered {shape}; wrap it in a module that does"
+            f"{view.name} could be run on one picture, but not on a (2, 3, {view.size[0]}, {view.size[1]}) input "
+            f"({_one_line(error)}); wrap it in a module that takes any number of pictures"
+        ) from error
+    strange = _strange(answer)
+    if strange:
+        raise InputError(
+            f"{view.name} must answer (batch, classes) logits in floating point, but it answered {strange} to 2 "
+            "pictures; wrap it in a module that does"
         )
     return Seen(visits, probe, answer)
+
+
+def _strange(answer: Any) -> str:
+    """What is answered to two pictures, in words, where that is not logits."""
+    if not isinstance(answer, Tensor):
+        return "an empty tuple" if isinstance(answer, tuple) else type(answer).__name__
+    if answer.layout != torch.strided or not answer.is_floating_point():
+        return f"a tensor of {answer.dtype if answer.layout == torch.strided else answer.layout}"
+    return str(tuple(answer.shape)) if answer.ndim != 2 or len(answer) != 2 or not answer.shape[1] else ""
+
+
+def answered(view: "View", output: Any, images: int) -> Tensor:
+    """The logits in what the model answered to so many pictures; another number of rows is refused."""
+    logits = logits_of(output)
+    if len(logits) != images:
+        raise InputError(
+            f"{view.name} answered {len(logits)} rows to {images} pictures; wrap it in a module that answers one row "
+            "each, however many there are"
+        )
+    return logits
+
+
+def gives_gradient(view: "View") -> bool:
+    """Whether a gradient comes back from the answer: to the tokens, or to the pixels of a model without blocks.
+
+    None does from a model that runs under ``no_grad`` or in inference mode, detaches its answer, is quantised or has
+    weights made in inference mode.
+    """
+    leaf = torch.randn(1, 3, *view.size, generator=torch.Generator().manual_seed(0)).to(view.device, view.dtype)
+    if view.blocks is None:
+        return _gradient_at(leaf, lambda x: logits_of(view.model(x))) is not None
+    layout = view.layout(view.size)
+    tokens = view.embed(leaf)
+    return _gradient_at(tokens, lambda x: view.head(view.encode(x, layout)[-1], layout)) is not None
 
 
 def find_tokens(view: "View", seen: Seen) -> tuple[Blocks, Layout, Readout] | None:
@@ -65,22 +125,23 @@ def find_tokens(view: "View", seen: Seen) -> tuple[Blocks, Layout, Readout] | No
     return None
 
 
+def layout_at(view: "View", blocks: Blocks, size: tuple[int, int]) -> Layout:
+    """The token layout for inputs of another size than the view's."""
+    with view.still(), taking(view, size):
+        visits = watch.watch(view.model, view.blank(size))
+    layout = watch.find_layout(visits, blocks, size)
+    if layout is None:
+        raise InputError(f"the patch grid of {view.name} cannot be made out at {size[0]} x {size[1]} pixels")
+    return layout
+
+
 def find_features(view: "View", seen: Seen) -> Features | None:
     """The last feature map that the answer depends on and whose cells lie where they are drawn."""
     candidates = list(islice(watch.find_features(seen.visits, view.size), MOST_MAPS))
     if not candidates:
         return None
     probe = seen.probe[:1].to(view.device, view.dtype)
-    with torch.enable_grad(), _catching(candidates) as caught:
-        logits = logits_of(view.model(probe.clone().requires_grad_()))
-        outputs = [caught[id(candidate.module)] for candidate in candidates]
-        wanted = [x for x in outputs if x.requires_grad]
-        gradients = _gradients(logits, wanted)
-    strength = {
-        id(x): 0.0 if g is None else _strength(g, c)
-        for x, g, c in zip(wanted, gradients, [c for c, x in zip(candidates, outputs) if x.requires_grad])
-    }
-    moving = [c for c, x in zip(candidates, outputs) if strength.get(id(x), 0.0) > 0]
+    moving = _moving(view, probe, candidates)
     for grid in dict.fromkeys(c.grid for c in moving or candidates):
         here = [candidate for candidate in moving or candidates if candidate.grid == grid]
         for candidate, far in zip(here, _displaced(view, probe, here, one_patch_changed(probe, grid))):
@@ -92,6 +153,21 @@ def find_features(view: "View", seen: Seen) -> Features | None:
             if _displaced(view, probe, [candidate], more)[0] <= FARTHEST:
                 return candidate
     return None
+
+
+def _moving(view: "View", probe: Tensor, candidates: Sequence[Features]) -> list[Features]:
+    """The maps that the answer depends on, as its gradient says; none where it gives no gradient."""
+    with _catching(candidates) as caught:
+        try:
+            with torch.enable_grad():
+                logits = logits_of(view.model(probe.clone().requires_grad_()))
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError:  # weights made in inference mode can be in no graph
+            return []
+    reached = [candidate for candidate in candidates if caught[id(candidate.module)].requires_grad]
+    gradients = _gradients(logits, [caught[id(candidate.module)] for candidate in reached])
+    return [c for c, gradient in zip(reached, gradients) if gradient is not None and _strength(gradient, c) > 0]
 
 
 def _displaced(
@@ -118,13 +194,26 @@ def _strength(gradient: Tensor, features: Features) -> float:
 
 
 def _gradients(logits: Tensor, wanted: Sequence[Tensor]) -> Sequence[Tensor | None]:
-    """Of one number of the answer; none where the model overwrites what its own gradient needs."""
+    """Of one number of the answer; none where it has no graph, or the model overwrites what its gradient needs."""
     try:
         return torch.autograd.grad(_mixed(logits), wanted, allow_unused=True) if wanted else ()
     except torch.OutOfMemoryError:
         raise
     except RuntimeError:
         return [None] * len(wanted)
+
+
+def _gradient_at(x: Tensor, answer: Callable[[Tensor], Tensor]) -> Tensor | None:
+    """The gradient of an answer with respect to what it is made of; None where the model gives none."""
+    leaf = x.detach().requires_grad_()
+    try:
+        with torch.enable_grad():
+            logits = answer(leaf)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError:  # weights made in inference mode can be in no graph
+        return None
+    return _gradients(logits, [leaf])[0]
 
 
 def _mixed(logits: Tensor) -> Tensor:
@@ -141,26 +230,19 @@ def _catching(candidates: Sequence[Features]) -> Iterator[dict[int, Tensor]]:
     def hook(module: nn.Module, _: object, output: Any) -> None:
         caught[id(module)] = first_of(output)
 
-    handles = [candidate.module.register_forward_hook(hook) for candidate in candidates]
-    try:
+    with Hooks() as hooks:
+        for candidate in candidates:
+            hooks.behind(candidate.module, hook)
         yield caught
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _inputs_of(view: "View", blocks: Blocks, probe: Tensor) -> list[Tensor]:
     """What each block is given when the whole model runs."""
     inputs: list[Tensor] = []
-    handles = [
-        own(module).register_forward_pre_hook(lambda _, args: inputs.append(in_a_row(args[0])))
-        for module in blocks.modules
-    ]
-    try:
+    with Hooks() as hooks:
+        for module in blocks.modules:
+            hooks.before(own(module), lambda _, args: inputs.append(in_a_row(args[0])))
         view.model(probe.to(view.device, view.dtype))
-    finally:
-        for handle in handles:
-            handle.remove()
     return inputs
 
 
@@ -182,8 +264,9 @@ def _readout(view: "View", seen: Seen, blocks: Blocks, layout: Layout) -> Readou
             return None
         if not lie_there(view.patch_map(embedded, layout), cells):
             return None
-        last = states[-1].detach().requires_grad_()
-        logits, pool = _headed(view, last, layout)
+        last = states[-1]
+        with torch.no_grad():
+            logits, pool = _headed(view, last, layout)
     except torch.OutOfMemoryError:
         raise
     except (AssertionError, IndexError, RuntimeError, ValueError, TypeError):
@@ -191,11 +274,14 @@ def _readout(view: "View", seen: Seen, blocks: Blocks, layout: Layout) -> Readou
     finite = torch.isfinite(expected)
     if logits.shape != expected.shape or not torch.allclose(logits[finite], expected[finite], 1e-2, 1e-3):
         return None
-    (gradient,) = torch.autograd.grad(_mixed(logits), last)
-    strength = gradient.float().norm(dim=2).sum(0).nan_to_num(1.0)
+    gradient, least = _gradient_at(last, lambda x: view.head(x, layout)), 1e-6
+    if gradient is None:
+        strength, least = _by_exchange(view, last, layout), EXCHANGED
+    else:
+        strength = gradient.float().norm(dim=2).sum(0).nan_to_num(1.0)
     if strength.max() == 0:  # an untrained head of zeros tells nothing: assume what most models do
         strength[0] = 1.0
-    read = strength > 1e-6 * strength.max()
+    read = strength > least * strength.max()
     return Readout(
         prefix=tuple(read[: layout.prefix].nonzero().squeeze(1).tolist()),
         patches=bool(read[layout.prefix :].any()),
@@ -203,12 +289,25 @@ def _readout(view: "View", seen: Seen, blocks: Blocks, layout: Layout) -> Readou
     )
 
 
+@torch.no_grad()
+def _by_exchange(view: "View", last: Tensor, layout: Layout) -> Tensor:
+    """(T,) how far the answer moves when each token is another picture's, for models that give no gradient."""
+    one, other = last
+    found = []
+    for places in torch.arange(len(one), device=last.device).split(AT_ONCE):
+        rows = one.repeat(len(places), 1, 1)
+        before = view.head(rows, layout).float()
+        at = torch.arange(len(places), device=last.device)
+        rows[at, places] = other[places]
+        found.append((view.head(rows, layout).float() - before).norm(dim=1))
+    return torch.cat(found).nan_to_num(1.0)
+
+
 def _headed(view: "View", last: Tensor, layout: Layout) -> tuple[Tensor, Tensor | None]:
     """The head's answer and pool, on one blank picture, or on one for each where it counts them (for class tokens)."""
     for view.counts_pictures in (False, True):
         try:
-            with torch.enable_grad():
-                return view.pooled(last, layout)
+            return view.pooled(last, layout)
         except (RuntimeError, ValueError):
             if view.counts_pictures:
                 raise
@@ -249,4 +348,6 @@ def taking(view: "View", size: Sequence[int]) -> Iterator[None]:
 
 
 def _one_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+    said = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+    usual = isinstance(error, AssertionError | RuntimeError | ValueError | TypeError)
+    return said if usual else f"{type(error).__name__}: {said}"

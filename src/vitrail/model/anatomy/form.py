@@ -19,8 +19,10 @@ from torch import Tensor, nn
 from torch.nn.modules import module as torch_modules
 from torch.overrides import _get_current_function_mode_stack
 
+from vitrail.model.anatomy.hooks import is_watched
 from vitrail.model.anatomy.parts import Affine, BlockParts, Call, Norm, listen, parts_of, pieces
 from vitrail.model.anatomy.watch import Layout
+from vitrail.model.evaluation import version_of
 from vitrail.model.rules.tap import Tap
 from vitrail.model.trace import first_of, full
 
@@ -103,10 +105,10 @@ def stamp_of(block: nn.Module, extras: Extra, prefix: int) -> tuple[object, ...]
     stamp: list[object] = [prefix, *args, *kwargs.values()]
     modules = [block]
     for module in modules:  # it grows as it is walked: `block.modules()` takes three times as long
-        if _watched(module):
+        if is_watched(module):
             return None
         stamp.append(module)  # itself, not its id, which another may take when it is gone
-        stamp += [(w.data_ptr(), w.dtype, _version(w)) for w in module._parameters.values() if w is not None]
+        stamp += [(w.data_ptr(), w.dtype, version_of(w)) for w in module._parameters.values() if w is not None]
         modules += [child for child in module._modules.values() if child is not None]
     return tuple(stamp)
 
@@ -115,20 +117,6 @@ def _hooked_globally() -> bool:
     """Whether somebody watches every module of the process: torch has no public name for it."""
     kinds = ("forward", "forward_pre", "backward", "backward_pre")
     return any(getattr(torch_modules, f"_global_{kind}_hooks", None) for kind in kinds)
-
-
-def _version(weight: Tensor) -> int:
-    return 0 if weight.is_inference() else weight._version
-
-
-def _watched(module: nn.Module) -> bool:
-    return bool(
-        module._forward_hooks
-        or module._forward_pre_hooks
-        or module._backward_hooks
-        or module._backward_pre_hooks
-        or "forward" in module.__dict__
-    )
 
 
 def find_short(view: "View", layout: Layout, width: int) -> BlockForm | None:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from vitrail.errors import InputError
 from vitrail.model.anatomy.flat import own
+from vitrail.model.anatomy.hooks import Hooks, covered
 from vitrail.model.rules.tap import Tap
 from vitrail.model.trace import first_of
 
@@ -148,7 +149,7 @@ def watch(model: nn.Module, image: Tensor) -> list[Visit]:
     running: list[Visit] = []
     clock = iter(range(10**9))
 
-    def before(name: str) -> Callable[..., None]:
+    def entering(name: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             visit = Visit(name, module, next(clock), (*map(_shape_of, args[:1]), *args[1:]), kwargs)
             visits.append(visit)
@@ -156,22 +157,18 @@ def watch(model: nn.Module, image: Tensor) -> list[Visit]:
 
         return hook
 
-    def after(_: nn.Module, __: tuple[Any, ...], ___: dict[str, Any], output: Any) -> None:
+    def left(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:
         visit = running.pop()
         visit.end = next(clock)
         visit.output = tuple(map(_shape_of, output)) if isinstance(output, tuple) else _shape_of(output)
 
-    handles: list[Any] = []
-    try:
+    with Hooks() as hooks:
         for name, module in model.named_modules():
             if name:
-                handles.append(module.register_forward_pre_hook(before(name), with_kwargs=True))
-                handles.append(module.register_forward_hook(after, with_kwargs=True))
+                hooks.before(module, entering(name), named=True)
+                hooks.behind(module, left)
         with torch.no_grad(), _Witness(running, clock):
             model(image)
-    finally:
-        for handle in handles:
-            handle.remove()
     return visits
 
 
@@ -265,7 +262,7 @@ def _is_grid(rows: int, columns: int, size: tuple[int, int]) -> bool:
 def bypassed(blocks: Blocks, entering: Callable[[Tensor], Tensor]) -> Iterator[None]:
     """Let the model run without its blocks: ``entering`` gets the first block's input, its answer leaves the last.
 
-    Only the instances' ``forward`` is covered, and uncovered again whatever happens inside.
+    In this thread alone; see `covered`.
     """
 
     def passing(i: int) -> Callable[..., Any]:
@@ -277,17 +274,8 @@ def bypassed(blocks: Blocks, entering: Callable[[Tensor], Tensor]) -> Iterator[N
 
         return forward
 
-    modules = [own(module) for module in blocks.modules]
-    before = [vars(module).get("forward") for module in modules]
-    try:
-        for i, module in enumerate(modules):
-            vars(module)["forward"] = passing(i)
+    with covered({own(module): passing(i) for i, module in enumerate(blocks.modules)}):
         yield
-    finally:
-        for module, forward in zip(modules, before):
-            vars(module).pop("forward", None)
-            if forward is not None:
-                vars(module)["forward"] = forward
 
 
 @contextmanager
@@ -296,8 +284,6 @@ def caught(module: nn.Module | None, outputs: list[Tensor]) -> Iterator[None]:
     if module is None:
         yield
         return
-    handle = module.register_forward_hook(lambda _, __, output: outputs.append(first_of(output)))
-    try:
+    with Hooks() as hooks:
+        hooks.behind(module, lambda _, __, output: outputs.append(first_of(output)))
         yield
-    finally:
-        handle.remove()

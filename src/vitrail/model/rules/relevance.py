@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from vitrail.errors import InputError
 from vitrail.model.anatomy.flat import in_a_row, own
+from vitrail.model.anatomy.hooks import Hooks
 from vitrail.model.rules.inplace import OverwrittenError, make_stale, rebinds, refuse_stale, writes
 from vitrail.model.rules.shares import EPSILON, Base, Form, Residual, halved, itself, parts, passed_on, ratio, set_apart
 from vitrail.model.rules.tap import Tap
@@ -30,7 +31,8 @@ from vitrail.model.trace import Trace, first_of, logits_of, pool_among
 from vitrail.model.view import View
 
 Entry = Literal["box", "flat", "plain"]
-"""How a convolution on the pixels does: z^B within the image's range of values, evenly, or like any other."""
+"""The rule of a convolution on the pixels: z^B within the image's range of values (``box``), shared evenly (``flat``), or
+the rule of all other convolutions."""
 
 Made = TypeVar("Made")
 
@@ -317,14 +319,12 @@ def _trace_tokens(view: View, images: Tensor, rules: Relevance, start: int, foll
         return (left, *output[1:]) if isinstance(output, tuple) else left
 
     modules = [own(block) for block in blocks.modules]
-    handles = [block.register_forward_pre_hook(entering) for block in modules[start:]]
-    handles.append(modules[-1].register_forward_hook(leaving))
-    try:
-        with _running(view, images), tap:
+    with Hooks() as hooks, _running(view, images):
+        for block in modules[start:]:
+            hooks.before(block, entering)
+        hooks.behind(modules[-1], leaving)
+        with tap:
             logits = tap.last(logits_of(view.model(images)))
-    finally:
-        for handle in handles:
-            handle.remove()
     pool = None
     if view.readout.attention:
         pool = pool_among(tap.attention[seen[1] :], len(images), states[-1].shape[1])
@@ -383,7 +383,7 @@ def relevances(view: View, scores: Tensor, tensors: list[Tensor], whole: bool = 
 def _running(view: View, images: Tensor) -> Iterator[None]:
     """The model held still, in the graph, at full precision; one forward pass is counted."""
     _refuse_recurrence(view)
-    view.meter.forwards += len(images)
+    view.meter.begin(len(images))
     size = (images.shape[-2], images.shape[-1])
     if size != view.size:
         view.grid_at(size)  # says it in a sentence where the model cannot take that size

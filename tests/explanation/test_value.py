@@ -15,7 +15,7 @@ from PIL import Image
 
 import vitrail
 from vitrail import scenes
-from vitrail.explanation import Explanation, sheet_of, write_whole
+from vitrail.explanation import Explanation, sheet_of
 from vitrail.explanation.draw import footnotes, marked, numbered
 
 PICTURES = [scenes.make(seed).pil for seed in range(3)]
@@ -245,20 +245,6 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(vitrail.InputError, match=r"maps\.npz cannot be written"):
         made().save(tmp_path / "out")
     assert [file.name for file in (tmp_path / "out").iterdir()] == ["maps.npz"]
-
-
-def test_a_written_file_is_readable_like_any_other(tmp_path: Path) -> None:
-    mask = os.umask(0o022)
-    try:
-        write_whole(tmp_path / "a", lambda file: file.write(b"new"))
-    finally:
-        os.umask(mask)
-    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o644
-    write_whole(tmp_path / "a", lambda file: file.write(b"newer"))
-    assert (tmp_path / "a").read_bytes() == b"newer"
-    with pytest.raises(ZeroDivisionError):
-        write_whole(tmp_path / "a", lambda file: (file.write(b"half"), 1 / 0))
-    assert (tmp_path / "a").read_bytes() == b"newer", "the old file stays until the new one is whole"
 
 
 # ------------------------------------------------------------------------------------------------------------ loading
