@@ -32,5 +32,7 @@ def test_every_family_has_a_folder_of_tests(room: str) -> None:
 
 
 def test_files_are_short_enough_to_be_read() -> None:
-    long = {str(file.relative_to(TESTS)): lines for file in FILES if (lines := len(file.read_text().splitlines())) > MOST}
+    long = {
+        str(file.relative_to(TESTS)): lines for file in FILES if (lines := len(file.read_text().splitlines())) > MOST
+    }
     assert not long, f"split by idea: {long}"
