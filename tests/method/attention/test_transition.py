@@ -5,12 +5,14 @@ import torch
 
 import oracles.transition
 import vitrail
+from helpers.oracle import oracle
 from helpers.small import MODELS, build, close, exact
 from helpers.zoo import pictures
 from vitrail.method import TransitionAttention
 from vitrail.model import load
 
 
+@oracle("t_attn")
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(("start", "last_twice"), [(2, False), (0, True)])
 def test_agrees_with_the_matrix_form(model: str, start: int, last_twice: bool) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import vitrail
+from helpers.oracle import oracle
 from helpers.small import close, exact, quick, serving
 from helpers.zoo import pictures, view_of
 from vitrail import scenes
@@ -42,6 +43,7 @@ def by_hand(heats: Tensor, temperatures: tuple[float, ...]) -> Tensor:
     return out
 
 
+@oracle("var")
 @pytest.mark.parametrize("base", ["genatt", "skipplus(decompx)", "gradcam", "plus(ixg)"])
 def test_the_formula(view: View, images: Tensor, base: str) -> None:
     classes = (2, 9, 5)

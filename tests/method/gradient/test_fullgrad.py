@@ -5,6 +5,7 @@ import timm
 import torch
 from torch import Tensor, nn
 
+from helpers.oracle import oracle
 from helpers.small import close, exact, off
 from helpers.zoo import double_view, pictures
 from oracles.cams import bias_shares, fullgrad, tokens_and_gradients
@@ -81,6 +82,7 @@ def test_fullgrad_hears_norms_that_end_in_an_activation() -> None:
     assert len(ledger.entries) == norms + 1
 
 
+@oracle("fullgrad")
 def test_fullgrad_is_its_definition_on_a_vit() -> None:
     net = _vit()
     images = pictures(2, SIZE).double()
@@ -110,6 +112,7 @@ def _parts(net: nn.Module, image: Tensor, target: int) -> tuple[Tensor, Tensor]:
     return products, biases
 
 
+@oracle("fullgrad_plus")
 @pytest.mark.parametrize("options", [{}, {"qk_norm": True}, {"global_pool": "avg"}], ids=["plain", "qk_norm", "pooled"])
 def test_fullgrad_plus_is_its_definition(options: dict[str, object]) -> None:
     net = _vit(**options)

@@ -5,6 +5,7 @@ import torch
 
 import oracles.atman
 import vitrail
+from helpers.oracle import oracle
 from helpers.small import MODELS, build, close, exact
 from helpers.zoo import pictures
 from vitrail.method import AtMan
@@ -13,6 +14,7 @@ from vitrail.model import load
 TARGETS = [0, 5]
 
 
+@oracle("atman")
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(
     ("method", "cells"),

@@ -5,6 +5,7 @@ import torch
 
 import oracles.less_is_more
 import vitrail
+from helpers.oracle import oracle
 from helpers.small import build, exact
 from helpers.zoo import pictures, view_of
 from vitrail.method import LessIsMore
@@ -15,6 +16,7 @@ from vitrail.perturb import ZeroNorm, baseline, grid_labels
 TARGETS = [0, 5]
 
 
+@oracle("less_is_more")
 @pytest.mark.parametrize(
     ("model", "method"),
     [

@@ -9,6 +9,7 @@ import torch
 import oracles.tis as by_hand
 import vitrail
 from helpers.goldens import FOLDER, agreement, deit_tiny, inputs
+from helpers.oracle import oracle
 from helpers.small import MODELS, build, close, exact
 from helpers.zoo import pictures, view_of
 from vitrail.method import TIS, Batch
@@ -23,6 +24,7 @@ def start_of(images: torch.Tensor, i: int, points: int, masks: int, seed: int = 
     return torch.randperm(points, generator=Batch(images).generator(i, seed))[:masks].tolist()
 
 
+@oracle("tis")
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(
     "method", [TIS(masks=12), TIS(masks=9, keep=(0.3, 1.0), layers=(0, -1), seed=3, compat="authors")]

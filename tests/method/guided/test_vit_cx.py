@@ -11,6 +11,7 @@ from torch import nn
 import oracles.vit_cx as by_hand
 import vitrail
 from helpers.goldens import FOLDER, agreement, deit_tiny, inputs
+from helpers.oracle import oracle
 from helpers.small import MODELS, build, close, exact
 from helpers.zoo import pictures
 from oracles.tis import blocks, embedded
@@ -26,6 +27,7 @@ def seeds_of(images: torch.Tensor, i: int, count: int, seed: int) -> list[int]:
     return torch.randint(2**62, (count,), generator=Batch(images).generator(i, seed)).tolist()
 
 
+@oracle("vit_cx")
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("method", [ViTCX(), ViTCX(threshold=0.2, noise=0.5, seed=2)])
 def test_agrees_with_the_definition(model: str, method: ViTCX) -> None:

@@ -6,9 +6,10 @@ import torch
 
 import vitrail
 from helpers.games import Quadratic
+from helpers.oracle import oracle
 from helpers.small import build, close, exact
 from helpers.zoo import pictures
-from oracles import perturbation as oracle
+from oracles import perturbation as slow
 from vitrail.method import Batch, parse
 from vitrail.method.perturbation.hsic import dependence, latin_hypercube, sobol
 from vitrail.model import load
@@ -16,6 +17,7 @@ from vitrail.model import load
 TARGETS = [3, 5]
 
 
+@oracle("hsic")
 @pytest.mark.parametrize("design", ["lhs", "sobol"])
 @pytest.mark.parametrize("bandwidth", ["distances", "outputs"])
 def test_agrees_with_full_matrices(design: str, bandwidth: str) -> None:
@@ -24,11 +26,11 @@ def test_agrees_with_full_matrices(design: str, bandwidth: str) -> None:
     draw = latin_hypercube if design == "lhs" else sobol
     for i, target in enumerate(TARGETS):
         shown = draw(21, 4, Batch(images).generator(i, 1)).numpy()
-        value = oracle.coalition_value(model, images[i], target, (2, 2), "logit")
+        value = slow.coalition_value(model, images[i], target, (2, 2), "logit")
         scores = np.array([value(frozenset(np.flatnonzero(row).tolist())) for row in shown])
         gaps = [abs(a - b) for k, a in enumerate(scores) for b in scores[:k]]
         width = np.sort(gaps)[(len(gaps) - 1) // 2] if bandwidth == "distances" else np.median(scores)
-        assert close(found[i].flatten(), oracle.hsic(shown, scores, width))
+        assert close(found[i].flatten(), slow.hsic(shown, scores, width))
 
 
 def test_designs_show_half() -> None:

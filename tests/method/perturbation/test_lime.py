@@ -8,9 +8,10 @@ from captum._utils.models.linear_model import SkLearnRidge
 from torch import Tensor
 
 import vitrail
+from helpers.oracle import oracle
 from helpers.small import build, close, exact, off
 from helpers.zoo import pictures
-from oracles import perturbation as oracle
+from oracles import perturbation as slow
 from vitrail.method import Batch
 from vitrail.method.perturbation.lime import coins, ridge_slopes
 from vitrail.perturb import grid_labels
@@ -18,15 +19,16 @@ from vitrail.perturb import grid_labels
 TARGETS = [3, 5]
 
 
+@oracle("lime")
 @pytest.mark.parametrize(("settings", "width", "ridge"), [("", 0.25, 1.0), (", width=2, ridge=0.01", 2.0, 0.01)])
 def test_agrees_with_plain_least_squares(settings: str, width: float, ridge: float) -> None:
     model, images = build("class token", img_size=(32, 48)), pictures(2, (32, 48)).double()
     found = exact(f"lime(samples=30, seed=3{settings})", model, images, TARGETS)
     for i, target in enumerate(TARGETS):
         shown = coins(30, 6, Batch(images).generator(i, 3)).numpy()
-        value = oracle.coalition_value(model, images[i], target, (2, 3), "probability")
+        value = slow.coalition_value(model, images[i], target, (2, 3), "probability")
         scores = np.array([value(frozenset(np.flatnonzero(row).tolist())) for row in shown])
-        assert close(found[i].flatten(), oracle.ridge_fit(shown, scores, width, ridge))
+        assert close(found[i].flatten(), slow.ridge_fit(shown, scores, width, ridge))
 
 
 def test_agrees_with_captum() -> None:
@@ -88,4 +90,4 @@ def test_many_cells_on_two_threads() -> None:
         found = ridge_slopes(shown, scores[..., None], 0.25, 1.0)[..., 0]
     finally:
         torch.set_num_threads(threads)
-    assert close(found[1], oracle.ridge_fit(shown[1].numpy(), scores[1].numpy(), 0.25, 1.0))
+    assert close(found[1], slow.ridge_fit(shown[1].numpy(), scores[1].numpy(), 0.25, 1.0))

@@ -10,9 +10,10 @@ from torch.nn import functional as F
 
 import vitrail
 from helpers.goldens import FOLDER, agreement, deit_tiny, inputs
+from helpers.oracle import oracle
 from helpers.small import build, close, exact
 from helpers.zoo import pictures
-from oracles import perturbation as oracle
+from oracles import perturbation as slow
 from vitrail import perturb
 from vitrail.method.perturbation.rise import draw_masks, seen_through, stretched
 from vitrail.model import Target, load
@@ -20,6 +21,7 @@ from vitrail.model import Target, load
 TARGETS = [3, 5]
 
 
+@oracle("rise")
 @pytest.mark.parametrize(("blur", "score"), [("zero_norm", "probability"), ("rise_blur(5, 2)", "logit")])
 def test_agrees_with_a_loop_over_masks(blur: str, score: str) -> None:
     model = build("class token", img_size=(64, 48))
@@ -28,7 +30,7 @@ def test_agrees_with_a_loop_over_masks(blur: str, score: str) -> None:
     masks = stretched(*draw_masks(40, 5, 0.3, (64, 48), 4), (64, 48), torch.float64)
     for i, target in enumerate(TARGETS):
         fill = perturb.baseline(blur).fill(load(model), images[i : i + 1], Target(torch.tensor([0])))[0]
-        assert close(found[i], oracle.rise(model, images[i], target, masks, 0.3, fill, score))
+        assert close(found[i], slow.rise(model, images[i], target, masks, 0.3, fill, score))
 
 
 def test_masks_are_made_of_their_grids() -> None:

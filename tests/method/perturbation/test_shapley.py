@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 import vitrail
 from helpers.games import Convolutions, Quadratic
+from helpers.oracle import oracle
 from helpers.small import build, close, exact, off
 from helpers.zoo import pictures
-from oracles import perturbation as oracle
+from oracles import perturbation as slow
 from vitrail.method import Batch
 from vitrail.method.perturbation.shapley import additive, all_coalitions, draw_coalitions, mean_gains, shapley_kernel
 from vitrail.model import Target, load
@@ -32,29 +33,31 @@ def asking(model: nn.Module, images: Tensor, grid: tuple[int, int] | None = None
     return Responder(cell_canvas(load(model, size=images.shape[2:]), images, [images * 0], grid), [target], score)
 
 
+@oracle("kernel_shap")
 @pytest.mark.parametrize("score", ["logit", "probability"])
 def test_kernel_shap_with_all_coalitions_is_exact(score: str) -> None:
     model, images = tiny(), pictures(2, SIZE).double()
     found = exact(f"kernel_shap(samples=62, score={score})", model, images, TARGETS)
     for i, target in enumerate(TARGETS):
-        value = oracle.coalition_value(model, images[i], target, GRID, score)
-        assert close(found[i].flatten(), oracle.shapley_values(value, 6))
+        value = slow.coalition_value(model, images[i], target, GRID, score)
+        assert close(found[i].flatten(), slow.shapley_values(value, 6))
 
 
 def test_kernel_shap_is_exact_on_a_cnn_too() -> None:
     model, images = Convolutions(), pictures(1, (32, 32)).double()
     found = exact("kernel_shap(grid=2)", load(model, size=(32, 32)), images, 3)
-    value = oracle.coalition_value(model, images[0], 3, (2, 2), "logit")
-    assert close(found[0].flatten(), oracle.shapley_values(value, 4))
+    value = slow.coalition_value(model, images[0], 3, (2, 2), "logit")
+    assert close(found[0].flatten(), slow.shapley_values(value, 4))
 
 
 def test_all_orders_are_exact() -> None:
     model, images = tiny(), pictures(1, SIZE).double()
     orders = torch.tensor(list(permutations(range(6))))[None]
-    value = oracle.coalition_value(model, images[0], TARGETS[0], GRID, "logit")
-    assert close(mean_gains(asking(model, images), ranks_of(orders))[0, :, 0], oracle.shapley_values(value, 6))
+    value = slow.coalition_value(model, images[0], TARGETS[0], GRID, "logit")
+    assert close(mean_gains(asking(model, images), ranks_of(orders))[0, :, 0], slow.shapley_values(value, 6))
 
 
+@oracle("shapley")
 @pytest.mark.parametrize("antithetic", [True, False])
 def test_shapley_is_the_mean_gain_along_its_own_orders(antithetic: bool) -> None:
     model, images = tiny(), pictures(2, SIZE).double()
@@ -63,8 +66,8 @@ def test_shapley_is_the_mean_gain_along_its_own_orders(antithetic: bool) -> None
         generator = Batch(images).generator(i, 2)
         orders = order_of(-torch.rand(3, 6, generator=generator).argsort(1)).tolist()
         orders += [order[::-1] for order in orders] if antithetic else []
-        value = oracle.coalition_value(model, images[i], target, GRID, "probability")
-        assert close(found[i].flatten(), oracle.gains_along(value, orders, 6))
+        value = slow.coalition_value(model, images[i], target, GRID, "probability")
+        assert close(found[i].flatten(), slow.gains_along(value, orders, 6))
 
 
 def test_an_order_and_its_reverse_are_exact_for_a_game_of_pairs() -> None:
@@ -116,10 +119,10 @@ def test_kernel_shap_fits_its_own_coalitions_and_adds_up() -> None:
     found = exact("kernel_shap(samples=61, seed=5)", model, images, TARGETS).flatten(1)
     for i, target in enumerate(TARGETS):
         shown = draw_coalitions(61, 16, Batch(images).generator(i, 5)).numpy()
-        value = oracle.coalition_value(model, images[i], target, (4, 4), "logit")
+        value = slow.coalition_value(model, images[i], target, (4, 4), "logit")
         scores = np.array([value(frozenset(np.flatnonzero(row).tolist())) for row in shown])
         none, whole = value(frozenset()), value(frozenset(range(16)))
-        assert close(found[i], oracle.constrained_fit(shown, np.ones(61), scores, none, whole))
+        assert close(found[i], slow.constrained_fit(shown, np.ones(61), scores, none, whole))
         assert abs(float(found[i].sum()) - (whole - none)) <= 1e-12
 
 

@@ -13,6 +13,7 @@ from torch import nn
 
 import oracles.lrp
 import vitrail
+from helpers.oracle import oracle
 from helpers.small import close, exact, off
 from helpers.zoo import pictures
 from vitrail.method import LRP, Batch, PartialLRP, TAttr
@@ -58,6 +59,7 @@ def cnn() -> nn.Sequential:
     return model.double().eval()
 
 
+@oracle("lrp", "partial_lrp", "t_attr")
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(
     ("method", "oracle", "options"),
