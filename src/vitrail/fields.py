@@ -16,11 +16,11 @@ import typing
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from vitrail.errors import InputError, Renamed
 
-Stage = Literal["search", "render"]
+Stage: TypeAlias = Literal["search", "render"]
 """Which half of a method reads a field: the expensive search, or the cheap drawing of what it found."""
 
 LONGEST = 80

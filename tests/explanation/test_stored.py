@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import vitrail
-from helpers.zoo import pictures
 from vitrail import Explanation, scenes
 from vitrail.bench import perform, report
 from vitrail.bench.protocol_json import from_dict
@@ -31,7 +30,7 @@ def test_an_explanation_of_schema_1() -> None:
 def test_one_of_a_function(tmp_path: Path) -> None:
     found = Explanation.load(GOLDEN / "function")
     assert found.explained(0) == "a function of the logits"
-    assert found.overlay(pictures(1, (144, 144))[0]).size == (144, 144)
+    assert found.overlay(scenes.make(7).pil).size == (144, 144)
     again = Explanation.load(found.save(tmp_path / "again"))
     assert json.loads((tmp_path / "again" / "manifest.json").read_text())["schema"] == 2
     assert torch.equal(again.maps, found.maps)

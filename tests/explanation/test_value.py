@@ -300,8 +300,8 @@ def test_what_is_no_explanation_is_refused_in_words(kind: str, tmp_path: Path) -
 
 def test_another_format_is_told_by_its_number(tmp_path: Path) -> None:
     manifest = made().save(tmp_path) / "manifest.json"
-    manifest.write_text(manifest.read_text(encoding="utf-8").replace('"schema": 1', '"schema": 99'), encoding="utf-8")
-    with pytest.raises(vitrail.InputError, match="was written in format 99, but this version of vitrail reads 1"):
+    manifest.write_text(manifest.read_text(encoding="utf-8").replace('"schema": 2', '"schema": 99'), encoding="utf-8")
+    with pytest.raises(vitrail.InputError, match="was written in format 99, but this version of vitrail reads 1 and 2"):
         Explanation.load(tmp_path)
 
 
@@ -422,7 +422,10 @@ def test_overlays_are_enlarged_as_the_method_enlarges_its_maps() -> None:
         assert (changed <= (strength > 0)).all()
         assert (changed[strength > 0.05]).all()
         assert (len(np.unique(drawn.reshape(-1, 3), axis=0)) == 2) == (method == "mda"), "whole cells, or a slope"
-        sheets = [sheet_of([replace(one, method=name)], [grey]).tobytes() for name in ("mda", "gradcam")]
+        sheets = [
+            sheet_of([replace(one, method=name, signed=None, enlargement=None)], [grey]).tobytes()
+            for name in ("mda", "gradcam")
+        ]
         assert sheets[0] != sheets[1]
 
 

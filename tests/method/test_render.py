@@ -77,7 +77,7 @@ def test_several_targets_are_rendered_again() -> None:
 def test_what_cannot_be_rendered_gets_a_sentence() -> None:
     images = pictures(1, (144, 144))
     found = vitrail.explain("demo", images, "skipplus(ixg)")
-    with pytest.raises(vitrail.InputError, match="begins at block 0, but this search began at block 2"):
+    with pytest.raises(vitrail.InputError, match="begins at block 0, but this search began at block 3"):
         found.with_(start=0)
     with pytest.raises(
         vitrail.InputError, match="base cannot be changed without asking the model again; only start and"

@@ -67,7 +67,7 @@ class Explanation:
         rivals: (B, any) or (B, K, any) classes that the images show besides, -1 for none, where targets knew them.
         hashes: A checksum of each model input.
         signed: Whether values below zero speak against the target.
-        enlargement: How maps get the picture's size, see `vitrail.method.enlarge`.
+        enlargement: How maps get the picture's size, see `vitrail.method.enlargement`.
     """
 
     maps: Tensor

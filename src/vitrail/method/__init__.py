@@ -22,7 +22,7 @@ from vitrail.method.composition.var import VAR
 from vitrail.method.decomposition.alti import ALTI
 from vitrail.method.decomposition.decompx import DecompX
 from vitrail.method.decomposition.norms import AttIN, GlobEnc, NRes
-from vitrail.method.enlarge import Enlargement, enlarge
+from vitrail.method.enlargement import Enlargement, enlarge
 from vitrail.method.explaining import (
     Explained,
     Searched,

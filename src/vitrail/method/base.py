@@ -16,7 +16,7 @@ from vitrail.errors import InputError
 from vitrail.events import Passes
 from vitrail.fields import schema
 from vitrail.method.batch import Batch
-from vitrail.method.enlarge import Enlargement, enlarge
+from vitrail.method.enlargement import Enlargement, enlarge
 from vitrail.model import FROZEN, TRUE, Need, Rule, Target, TargetLike, View, resolve
 from vitrail.perturb import Baseline
 from vitrail.registry import Registry

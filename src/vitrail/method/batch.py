@@ -51,8 +51,13 @@ class Remarks:
 
 
 @dataclass
-class _Clean:
-    """What all batches of the same images know of the clean ones."""
+class Clean:
+    """What all batches of the same images know of the clean ones.
+
+    Attributes:
+        logits: (B, classes).
+        seen: Whether they went through the model for it, and the logits were not just given.
+    """
 
     logits: Tensor | None
     seen: bool = False
@@ -76,7 +81,7 @@ class Batch:
         self, images: Tensor, target: Target | None = None, keys: Tensor | None = None, logits: Tensor | None = None
     ) -> None:
         self.images = images
-        self._clean = _Clean(None if logits is None else full(logits.to(images.device)))
+        self._clean = Clean(None if logits is None else full(logits.to(images.device)))
         # Now, while the device has nothing to do: behind a forward pass the copy would wait for it.
         self._target = None if target is None else target.to(images.device)
         self._keys = keys
@@ -90,10 +95,10 @@ class Batch:
         """(B, classes) of the clean images, once some forward pass has shown them."""
         return self._clean.logits
 
-    @property
-    def saw_clean(self) -> bool:
-        """Whether the clean images went through the model for this batch, and their logits were not just given."""
-        return self._clean.seen
+    def forget_clean(self) -> "Clean":
+        """Return what is known of the clean images, which counts as not seen until a method passes them again."""
+        self._clean.seen = False
+        return self._clean
 
     @property
     def size(self) -> tuple[int, int]:

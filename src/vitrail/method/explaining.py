@@ -259,13 +259,13 @@ def explain_batch(
 
 def _search(view: View, method: Method, batches: Sequence[Batch]) -> list[Searched]:
     """All targets at once, sharing what passes they can."""
-    start, images = time.perf_counter(), batches[0].images
+    start, images, clean = time.perf_counter(), batches[0].images, batches[0].forget_clean()
     shared = view.remembering(images) if len(batches) > 1 else nullcontext()
     exactly = nullcontext() if method.keeps_half() else view.exactly()
     with working(method.spec, len(images), "image") as work, exactly, shared:
         states = method.search_of(view, batches)
     # A clean pass that was made before, for other methods too, is a part of what this one costs.
-    made = work.made.plus(Passes(0 if batches[0].saw_clean else len(images)))
+    made = work.made.plus(Passes(0 if clean.seen else len(images)))
     cost, seconds = made.times(1 / len(images) / len(batches)), time.perf_counter() - start
     return [
         Searched(

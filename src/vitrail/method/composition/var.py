@@ -13,7 +13,7 @@ from vitrail.fields import number, value
 from vitrail.method.base import Method, SharedPasses, State, register
 from vitrail.method.batch import Batch, clean_logits
 from vitrail.method.composition.plus import SkipPlus
-from vitrail.method.enlarge import Enlargement
+from vitrail.method.enlargement import Enlargement
 from vitrail.model import Target, View, class_index, full, widest
 
 

@@ -15,7 +15,7 @@ from vitrail.events import Passes
 from vitrail.fields import number, random_seed
 from vitrail.method.base import MAP, RULES, Gradient, Method, SharedPasses, State, register
 from vitrail.method.batch import Batch, besides
-from vitrail.method.enlarge import Enlargement
+from vitrail.method.enlargement import Enlargement
 from vitrail.method.layered import Layered, check_length, ignores, products, states_and_gradients
 from vitrail.model import View, full
 

@@ -19,7 +19,7 @@ from vitrail.method.base import Method, State, register
 from vitrail.method.batch import Batch, clean_logits
 from vitrail.method.cam.gradients import GradCAM
 from vitrail.method.cells import FINEST, MOST_CELLS, filled
-from vitrail.method.enlarge import Enlargement
+from vitrail.method.enlargement import Enlargement
 from vitrail.method.mda import authors
 from vitrail.method.mda.magnitude import concave_steps, dense_of, monotone, sparse_of, strictly_falling
 from vitrail.method.mda.search import BLANK, BLURRED, Found, Search
