@@ -18,7 +18,7 @@ MOST_CELLS = 4096
 FINEST = 64
 """Rows, and columns, of as many cells."""
 
-MOST_SHOWN = 10**8
+MOST_SHOWN = 50_000_000
 """Cells in all pictures of an image together: more would not fit the memory of most machines."""
 
 

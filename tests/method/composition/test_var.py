@@ -295,7 +295,7 @@ def test_zero_maps_stay_zero() -> None:
         ("var(classes=(3, 99))", "0 to 13"),
         ("var(classes=(3, walf))", "no class called 'walf'; did you mean"),
         ("var(classes=all_targets)", "depend on which images are explained together; name the classes"),
-        ("var(temperatures=(0,))", "positive"),
+        ("var(temperatures=(0,))", "temperatures to be above 0"),
     ],
 )
 def test_nonsense_is_refused(view: View, images: Tensor, spec: str, words: str) -> None:

@@ -102,5 +102,5 @@ def test_a_grid_of_ones_own(name: str) -> None:
 @pytest.mark.parametrize("spec", ["lime(samples=30000", "kernel_shap(samples=30000", "shapley(samples=10000"])
 def test_cells_and_pictures_that_no_memory_holds(spec: str) -> None:
     view = load(build("class token"))
-    with pytest.raises(vitrail.InputError, match=r"of 4,096 cells on .*, more than fit in memory; at most 24,414 of"):
+    with pytest.raises(vitrail.InputError, match=r"of 4,096 cells on .*, more than fit in memory; at most 12,207 of"):
         exact(f"{spec}, grid=64)", view, pictures(1, (64, 64)).double(), 1)

@@ -247,7 +247,7 @@ def test_the_values_stay_the_models_own() -> None:
     [
         ("partial_lrp(layer=3)", "has 3 blocks"),
         ("t_attr(start=3)", "start must be 0 to 2"),
-        ("lrp(epsilon=0)", "epsilon above 0"),
+        ("lrp(epsilon=0)", "epsilon to be above 0"),
         ("lrp(wide=False)", "has token blocks; use lrp"),
         ("lrp(wide=False, to=tokens)", "leave out to=tokens"),
     ],

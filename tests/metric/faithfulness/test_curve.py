@@ -210,9 +210,9 @@ def test_maps_that_say_nothing_have_a_value(case: Case, spec: str, flat: float) 
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("insertion(step=0)", "1 pixel or more"),
+        ("insertion(step=0)", "step to be 1 to"),
         ("deletion(baseline=blakc)", "no baseline called"),
-        ("positive_perturbation(shares=(0.5, 1.5))", "between 0 and 1"),
+        ("positive_perturbation(shares=(0.5, 1.5))", "shares to be 0 to 1"),
     ],
 )
 def test_mistakes_get_a_sentence(case: Case, spec: str, message: str) -> None:

@@ -187,7 +187,7 @@ def test_a_good_map_has_a_good_score() -> None:
 
 
 def test_mistakes_get_a_sentence(view: View, images: Tensor, maps: Tensor) -> None:
-    with pytest.raises(InputError, match="road needs shares between 0 and 1"):
+    with pytest.raises(InputError, match="road needs shares to be 0 to 1, but"):
         Road(shares=(0.5, 1.5))
     with pytest.raises(InputError, match="true classes are needed"):
         Road(target="label").measure(Case(view, images, maps))

@@ -210,9 +210,9 @@ def test_a_good_map_beats_a_random_one() -> None:
 
 
 def test_mistakes_get_a_sentence(view: View, images: Tensor, maps: Tensor) -> None:
-    with pytest.raises(InputError, match="infidelity needs samples to be 1 to"):
+    with pytest.raises(InputError, match="infidelity needs side to be above 0, up to 1"):
         Infidelity(side=0)
-    with pytest.raises(InputError, match="a share between 0 and 1"):
+    with pytest.raises(InputError, match="needs share to be above 0, below 1"):
         FaithfulnessCorrelation(share=1)
     with pytest.raises(InputError, match="true classes are needed"):
         Infidelity(target="label").measure(Case(view, images, maps))

@@ -242,7 +242,7 @@ def test_mistakes_get_a_sentence(pictures: Tensor) -> None:
     demo = vitrail.load("demo")
     with pytest.raises(InputError, match=r"288 x 288 pixels.*fit=shrink"):
         measure(pictures, "random", GridPointingGame(fit="enlarge"), demo)
-    with pytest.raises(InputError, match="2 or more cells"):
+    with pytest.raises(InputError, match="needs cells to be 2 to 16, but cells=1"):
         GridPointingGame(cells=1)
     with pytest.raises(InputError, match="needs a class"):
         measure(PURE, "ixg", GridPointingGame(), target=Target(None, lambda logits: logits[:, 0]))
