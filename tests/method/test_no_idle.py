@@ -38,6 +38,9 @@ QUICK = {
     "less_is_more": "less_is_more(regions=(2, 2))",
 }
 
+DEAR = ("tis",)
+"""Asked in `make test-slow`."""
+
 OTHER: dict[tuple[str, str], tuple[Any, ...]] = {
     ("less_is_more", "regions"): ((2, 4), (1, 2)),
     ("tis", "keep"): ((0.25, 0.75),),
@@ -119,7 +122,10 @@ def lying(case: Case, seen: Case) -> str | None:
 
 
 # tests/method/mda/test_mda.py and tests/method/aha/test_aha.py ask the same of theirs, on models made for them.
-@pytest.mark.parametrize("name", sorted(set(METHODS) - {"aha", "mda"}))
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in DEAR)) for name in sorted({*METHODS} - {"aha", "mda"})],
+)
 def test_every_field_of_every_method_counts(name: str) -> None:
     idle = [found for case in cases(parse(QUICK.get(name, name)), OTHER) if (found := lying(case, case))]
     assert not idle, f"changes nothing, and is not refused: {'; '.join(idle)}"
