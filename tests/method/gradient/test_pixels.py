@@ -130,5 +130,5 @@ def test_smoothgrad_is_as_fine_as_its_base() -> None:
 
 @pytest.mark.parametrize("spec", ["ig(steps=0)", "smoothgrad(samples=0)", "smoothgrad(noise=-1)"])
 def test_nonsense_parameters_are_refused(spec: str) -> None:
-    with pytest.raises(vitrail.InputError, match="to be [01] to"):
+    with pytest.raises(vitrail.InputError, match=r"to be [01] to"):
         vitrail.method.parse(spec)
