@@ -9,14 +9,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from vitrail import InputError
+import vitrail
+from vitrail import InputError, scenes
 from vitrail.fields import Range, hints, options, schema
 from vitrail.method import METHODS, parse
 from vitrail.metric import METRICS
 from vitrail.metric import parse as parse_metric
+from vitrail.model import Target
 from vitrail.perturb import BASELINES, baseline
 from vitrail.spec import Configured
 
@@ -281,3 +284,18 @@ def test_the_sentences(spec: str, sentence: str) -> None:
     with pytest.raises(InputError) as refusal:
         parse(spec)
     assert str(refusal.value).startswith(sentence)
+
+
+@pytest.mark.parametrize("seed", [-(2**63), -1, 2**63 - 1])
+def test_any_seed_of_64_bits_works(seed: int) -> None:
+    """Of a method, a baseline and a metric for each generator that numbers are drawn from."""
+    view = vitrail.load("demo")
+    images = view.preprocess.batch([scenes.make(7).pil])
+    for spec in ("random", "rise", "tis", "smoothgrad"):
+        few = {"rise": "masks=2, ", "tis": "masks=16, ", "smoothgrad": "samples=1, "}.get(spec, "")
+        drawn = [vitrail.explain(view, images, f"{spec}({few}seed={one})").maps for one in (seed, 5)]
+        assert not torch.equal(*drawn), "another seed, other numbers"
+    fill = baseline(f"uniform_noise(seed={seed})").fill(view, images, Target(torch.tensor([0])))
+    assert fill.shape == images.shape
+    scores = vitrail.evaluate(view, images, "random", [f"aic(seed={seed}, thresholds=(0.1, 0.5))"])
+    assert len(scores.rows) == 1
