@@ -29,7 +29,7 @@ def test_the_way_in_parts_is_the_way_in_one(monkeypatch: pytest.MonkeyPatch) -> 
     view = load(build("class token"))
     images = pictures(3, view.size).double()
     expected = TransitionAttention(steps=6).attribute(view, images, target=1)
-    monkeypatch.setattr("vitrail.method.base.COPIES_ON_CPU", 6)
+    monkeypatch.setattr("vitrail.method.batch.COPIES_ON_CPU", 6)
     assert torch.allclose(TransitionAttention(steps=6).attribute(view, images, target=1), expected, rtol=1e-5)
 
 
