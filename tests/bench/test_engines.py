@@ -27,6 +27,7 @@ from vitrail.bench.runner import Bench
 from vitrail.bench.stored import errors
 from vitrail.bench.unit import Unit
 from vitrail.data import dataset
+from vitrail.events import Cancel, Cancelled, working
 
 PLAN = Plan(
     "demo",
