@@ -16,15 +16,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.module import _has_any_global_hook
-from torch.overrides import _get_current_function_mode_stack
 
-from vitrail.model.anatomy.hooks import is_watched
+from vitrail.model.anatomy.hooks import is_watched, is_watched_everywhere
 from vitrail.model.anatomy.parts import Affine, BlockParts, Call, Norm, listen, parts_of, pieces
 from vitrail.model.anatomy.watch import Layout
-from vitrail.model.evaluation import version_of
-from vitrail.model.rules.tap import Tap
-from vitrail.model.trace import first_of, full
+from vitrail.model.rules.tap import is_tapped
+from vitrail.model.trace import first_of, full, version_of
 
 if TYPE_CHECKING:
     from vitrail.model.view import View
@@ -99,7 +96,7 @@ def stamp_of(block: nn.Module, extras: Extra, prefix: int) -> tuple[object, ...]
     """
     if not takes_tokens_alone(extras):
         return None
-    if _has_any_global_hook() or any(isinstance(mode, Tap) for mode in _get_current_function_mode_stack()):
+    if is_watched_everywhere() or is_tapped():
         return None
     args, kwargs = extras
     stamp: list[object] = [prefix, *args, *kwargs.values()]
