@@ -8,23 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from helpers.homemade import SMALL, HandMade, Unfolded, half_kept, near, own_logits
+from helpers.state import state_of
 from helpers.zoo import ZOO, module, pictures, view_of
 from vitrail.model import FROZEN, Need, load
-
-
-def state_of(model: nn.Module) -> tuple[object, ...]:
-    """All that must not change."""
-    hooks = tuple(len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks) for m in model.modules())
-    return (
-        tuple(m.training for m in model.modules()),
-        tuple(p.requires_grad for p in model.parameters()),
-        tuple(p.grad is None for p in model.parameters()),
-        hooks,
-        tuple("forward" in vars(m) for m in model.modules()),
-        tuple(p.sum().item() for p in model.parameters()),
-        bytes(torch.get_rng_state().numpy()),
-        torch.is_grad_enabled(),
-    )
 
 
 @pytest.fixture

@@ -6,27 +6,22 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import timm
 import torch
 from torch import Tensor, nn
 
 import vitrail
-from helpers.small import small_vit
+from helpers.odd import cnn
+from helpers.odd import vit as small_vit
 from helpers.zoo import pictures
 from vitrail import Likeness, explain
 from vitrail.model import Hooks, View, load, representation
 from vitrail.model.anatomy.hooks import covered
 
-SIZE, OTHER = (64, 64), (96, 64)
+SIZE, OTHER = (32, 32), (48, 32)
 
 
 def vit() -> nn.Module:
     return small_vit(dynamic_img_size=True)
-
-
-def cnn() -> nn.Module:
-    torch.manual_seed(0)
-    return timm.create_model("resnet18", num_classes=6).eval()
 
 
 class Interruptions:
@@ -40,7 +35,7 @@ class Interruptions:
         self.theirs = [pictures(2, SIZE, seed=7), pictures(1, OTHER, seed=8)]
         with torch.no_grad():
             self.expected = [model(images) for images in self.theirs]
-        self.wrong = self.calls = 0
+        self.wrong = self.calls = self.moments = 0
         self.here: int | None = None
         for module in at:
             module.register_forward_hook(self.heard)
@@ -55,6 +50,9 @@ class Interruptions:
 
     def heard(self, *_: object) -> None:
         if threading.get_ident() == self.here:
+            self.moments += 1
+            if self.moments > 20 and self.moments % 7:
+                return
             thread = threading.Thread(target=self.call)
             thread.start()
             thread.join(60)
@@ -70,20 +68,19 @@ class Interruptions:
 
 def interrupted_vit() -> Interruptions:
     model = vit()
-    return Interruptions(model, [model.patch_embed, model.blocks[1].norm1, model.blocks[2], model.norm, model.head])
+    return Interruptions(model, [model.patch_embed, model.blocks[0].norm1, model.blocks[1], model.norm, model.head])
 
 
 def interrupted_cnn() -> Interruptions:
     model = cnn()
-    return Interruptions(model, [model.maxpool, model.layer2[0].bn1, model.layer4, model.fc])
+    return Interruptions(model, [model[0], model[2], model[4], model[7]])
 
 
 ON_VIT = [
-    *("rise(masks=4)", "tis(masks=6)", "atman(grid=2)", "mda(seed=None, cells=4, baseline=zero_norm)"),
-    *("skipplus(decompx)", "saliency", "gradcam", "fullgrad", "skipplus(fullgrad_plus)", "bt_h(steps=3)"),
-    *("t_attr", "lrp", "inflow", "scorecam(channels=2)", "ablationcam(channels=2)", "alti", "raw_attention"),
+    *("tis(masks=6)", "atman(grid=2)", "skipplus(decompx)", "gradcam", "fullgrad", "t_attr", "lrp", "inflow"),
+    *("skipplus(fullgrad_plus)", "ablationcam(channels=2)"),
 ]
-ON_CNN = ["rise(masks=4)", "gradcam", "guided_gradcam", "fullgrad", "lrp", "ablationcam(channels=2)", "eigencam"]
+ON_CNN = ["rise(masks=4)", "gradcam", "fullgrad", "lrp", "ablationcam(channels=2)"]
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,10 @@ class Batch:
                 "check its weights and the input normalisation"
             )
 
+    def aim(self, view: View) -> Target:
+        """Return what is to be explained; only a target that is yet to be predicted costs a pass."""
+        return self.settle(view) if self._target is None else self._target
+
     def settle(self, view: View) -> Target:
         """Return what is to be explained; the clean images go through the model unless their logits are known."""
         if self.logits is None:

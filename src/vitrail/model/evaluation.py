@@ -10,11 +10,6 @@ from torch import Tensor, nn
 from vitrail.model.anatomy.hooks import Called, covered
 
 
-def version_of(tensor: Tensor) -> int:
-    """How often a tensor was changed in place; torch does not count it for those made in inference mode."""
-    return 0 if tensor.is_inference() else tensor._version
-
-
 class Evaluation:
     """Evaluation mode without trainable weights, and every module run uncompiled in this thread.
 
@@ -100,7 +95,7 @@ class _Before:
         self.modules = [module for module in changing.modules if not module.training]
         self.weights = [weight for weight in changing.weights if not weight.requires_grad]
         self.buffers = [
-            (module, name, buffer, buffer.clone(), version_of(buffer))
+            (module, name, buffer, buffer.clone())
             for module, name in changing.buffers
             if (buffer := module._buffers.get(name)) is not None
         ]
@@ -116,12 +111,12 @@ class _Before:
         return _Changing(modules, weights, buffers)
 
 
-def _put_back(module: nn.Module, name: str, buffer: Tensor, copy: Tensor, version: int) -> bool:
+def _put_back(module: nn.Module, name: str, buffer: Tensor, copy: Tensor) -> bool:
     """Give a module its buffer back with what was in it; whether it was another, or held something else."""
     now = module._buffers.get(name)
     if now is None or (now.shape, now.dtype, now.device) != (copy.shape, copy.dtype, copy.device):
         return False
-    same = version_of(buffer) == version if not buffer.is_inference() else torch.equal(buffer, copy)
+    same = torch.equal(buffer, copy)  # the values, because batch normalisation changes them without counting it
     if not same:
         with torch.inference_mode(buffer.is_inference()), torch.no_grad():
             buffer.copy_(copy)
@@ -147,6 +142,6 @@ _COMPILED, _ORIGINAL = "_compiled_call_impl", "_orig_mod"
 def _uncompiled(seen: _Seen) -> Iterator[None]:
     """Let this thread run the plain code of compiled modules: a look inside would compile it again and again."""
     originals: dict[nn.Module, Called] = {wrapper: wrapper.get_submodule(_ORIGINAL) for wrapper in seen.wrappers}
-    plain: dict[nn.Module, Called] = {module: module._call_impl for module in seen.compiled}
+    plain: dict[nn.Module, Called] = {module: getattr(module, "_call_impl", module.forward) for module in seen.compiled}
     with covered(originals), covered(plain, _COMPILED):
         yield

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitrail.model.evaluation import version_of
+from vitrail.model.trace import version_of
 
 Stamp = tuple[tuple[int, torch.dtype, int], ...]
 

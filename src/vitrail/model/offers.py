@@ -7,8 +7,7 @@ import torch
 from vitrail.model.anatomy import check
 from vitrail.model.anatomy.activations import Activations, activations
 from vitrail.model.anatomy.parts import BlockParts, find_parts
-from vitrail.model.evaluation import version_of
-from vitrail.model.trace import Need
+from vitrail.model.trace import Need, version_of
 
 if TYPE_CHECKING:
     from vitrail.model.view import View

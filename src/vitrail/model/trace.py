@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -35,6 +35,11 @@ def is_finite(values: Tensor) -> bool:
     return not values.numel() or math.isfinite(float(torch.linalg.vector_norm(values, math.inf)))
 
 
+def version_of(tensor: Tensor) -> int:
+    """How often a tensor was changed in place; torch does not count it for those made in inference mode."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
 def first_of(output: Any) -> Any:
     """What a module returns, or the first of it where that is a tuple."""
     return output[0] if isinstance(output, tuple) and output else output
@@ -42,7 +47,11 @@ def first_of(output: Any) -> Any:
 
 def normal(value: Value) -> Value:
     """The value itself; of a tensor made in inference mode a copy, because no gradient could use that."""
-    return cast("Value", value.clone()) if isinstance(value, Tensor) and value.is_inference() else value
+    if not isinstance(value, Tensor) or not value.is_inference():
+        return value
+    copied: Any = value.clone()
+    found: Value = copied
+    return found
 
 
 def logits_of(output: Any) -> Tensor:

@@ -299,7 +299,7 @@ class View(Still):
                 # A leaf of its own that shares the numbers; what was made in inference mode cannot be one.
                 images = self.laid_out(images.clone() if images.is_inference() else images.detach()).requires_grad_()
                 norms = FixedNorm() if images.device.type == "cpu" else nullcontext()
-                with taking(self, images.shape[2:]), norms, tapped(rule, attention) as seen:
+                with check.reaching(self), taking(self, images.shape[2:]), norms, tapped(rule, attention) as seen:
                     logits = check.answered(self, self.model(images), len(images))
                 entry = normal(caught[-1]) if caught else images
                 return Trace(images, logits, entry, [], seen.attention, seen.values, None)

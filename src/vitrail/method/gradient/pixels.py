@@ -116,7 +116,7 @@ class IntegratedGradients(SharedPasses):
         return Passes(self.steps + 1, self.steps)
 
     def search_shared(self, view: View, batches: Sequence[Batch]) -> list[State]:
-        batch, targets = batches[0], [own.settle(view) for own in batches]
+        batch, targets = batches[0], [own.aim(view) for own in batches]
         images = batch.images
         # Both before any pass: behind one, their way to the device would wait for it.
         alphas, weights = torch.tensor(way(self.steps), dtype=full(images[:0]).dtype, device=images.device)
@@ -180,7 +180,7 @@ class SmoothGrad(SharedPasses):
 
     def search_shared(self, view: View, batches: Sequence[Batch]) -> list[State]:
         for own in batches:
-            own.settle(view)
+            own.aim(view)
         batch = batches[0]
         flat = batch.images.flatten(1)
         spread = (self.noise * (flat.amax(1) - flat.amin(1))).view(-1, 1, 1, 1)

@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd
 from torch.overrides import TorchFunctionMode
 
 from vitrail.errors import InputError
@@ -25,6 +24,8 @@ Init = Literal["model", "permute"]
 
 PLAIN = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 """Containers that are no part of a model themselves; classes made from them are."""
+
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 TOKENS = "added tokens"
 """The stage of position, class and register tokens together; no module can be called that."""
@@ -165,7 +166,7 @@ def drawn(model: nn.Module, stage: Stage, init: Init, generator: torch.Generator
 def _untrained(shape: torch.Size, kind: str, owner: nn.Module, token: bool, generator: torch.Generator) -> Tensor:
     """Weights as a vision transformer, or a convolution, starts with. Torch's own linear layers start far larger."""
     fresh = torch.empty(shape)
-    if isinstance(owner, _ConvNd) and len(shape) > 1:
+    if isinstance(owner, CONVOLUTIONS) and len(shape) > 1:
         return nn.init.kaiming_normal_(fresh, nonlinearity="relu", generator=generator)
     if token or len(shape) > 1:
         return nn.init.trunc_normal_(fresh, std=0.02, generator=generator)

@@ -106,12 +106,21 @@ def gives_gradient(view: "View") -> bool:
     None does from a model that runs under ``no_grad`` or in inference mode, detaches its answer, is quantised or has
     weights made in inference mode.
     """
-    leaf = torch.randn(1, 3, *view.size, generator=torch.Generator().manual_seed(0)).to(view.device, view.dtype)
     if view.blocks is None:
-        return _gradient_at(leaf, lambda x: logits_of(view.model(x))) is not None
-    layout = view.layout(view.size)
-    tokens = view.embed(leaf)
+        return reaches_pixels(view)
+    layout, tokens = view.layout(view.size), view.embed(_picture(view))
     return _gradient_at(tokens, lambda x: view.head(view.encode(x, layout)[-1], layout)) is not None
+
+
+def reaches_pixels(view: "View") -> bool:
+    """Whether a gradient comes back to the pixels."""
+    with view.still():
+        return _gradient_at(_picture(view), lambda x: logits_of(view.model(x))) is not None
+
+
+def _picture(view: "View") -> Tensor:
+    """(1, 3, H, W): noise, always the same."""
+    return torch.randn(1, 3, *view.size, generator=torch.Generator().manual_seed(0)).to(view.device, view.dtype)
 
 
 def find_tokens(view: "View", seen: Seen) -> tuple[Blocks, Layout, Readout] | None:
@@ -331,6 +340,20 @@ def takes_channels_last(view: "View", probe: Tensor, expected: Tensor) -> bool:
     except (AssertionError, RuntimeError, ValueError):
         return False
     return torch.allclose(found.float(), expected.float(), 1e-2, 1e-2 * float(expected.abs().max()), equal_nan=True)
+
+
+@contextmanager
+def reaching(view: "View") -> Iterator[None]:
+    """Say it in a sentence when the model breaks because its pixels want a gradient."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, torch.OutOfMemoryError) or reaches_pixels(view):
+            raise
+        raise InputError(
+            f"{view.name} gives no gradient to its pixels ({_one_line(error)}); use a method that reads tokens, such "
+            "as decompx, or one that needs answers alone, such as rise"
+        ) from error
 
 
 @contextmanager

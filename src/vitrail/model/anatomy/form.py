@@ -16,15 +16,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules import module as torch_modules
-from torch.overrides import _get_current_function_mode_stack
 
-from vitrail.model.anatomy.hooks import is_watched
+from vitrail.model.anatomy.hooks import is_watched, is_watched_everywhere
 from vitrail.model.anatomy.parts import Affine, BlockParts, Call, Norm, listen, parts_of, pieces
 from vitrail.model.anatomy.watch import Layout
-from vitrail.model.evaluation import version_of
-from vitrail.model.rules.tap import Tap
-from vitrail.model.trace import first_of, full
+from vitrail.model.rules.tap import is_tapped
+from vitrail.model.trace import first_of, full, version_of
 
 if TYPE_CHECKING:
     from vitrail.model.view import View
@@ -99,7 +96,7 @@ def stamp_of(block: nn.Module, extras: Extra, prefix: int) -> tuple[object, ...]
     """
     if not takes_tokens_alone(extras):
         return None
-    if _hooked_globally() or any(isinstance(mode, Tap) for mode in _get_current_function_mode_stack()):
+    if is_watched_everywhere() or is_tapped():
         return None
     args, kwargs = extras
     stamp: list[object] = [prefix, *args, *kwargs.values()]
@@ -111,12 +108,6 @@ def stamp_of(block: nn.Module, extras: Extra, prefix: int) -> tuple[object, ...]
         stamp += [(w.data_ptr(), w.dtype, version_of(w)) for w in module._parameters.values() if w is not None]
         modules += [child for child in module._modules.values() if child is not None]
     return tuple(stamp)
-
-
-def _hooked_globally() -> bool:
-    """Whether somebody watches every module of the process: torch has no public name for it."""
-    kinds = ("forward", "forward_pre", "backward", "backward_pre")
-    return any(getattr(torch_modules, f"_global_{kind}_hooks", None) for kind in kinds)
 
 
 def find_short(view: "View", layout: Layout, width: int) -> BlockForm | None:

@@ -107,5 +107,18 @@ def is_watched(module: nn.Module) -> bool:
     return "forward" in module.__dict__ and _is_met(module.__dict__.get("forward"))
 
 
+_EVERYWHERE = [
+    hooks
+    for name, hooks in vars(nn.modules.module).items()
+    if name.startswith(("_global_forward", "_global_backward")) and isinstance(hooks, dict)
+]
+"""Where torch keeps the hooks of `torch.nn.modules.module.register_module_forward_hook` and its like."""
+
+
+def is_watched_everywhere() -> bool:
+    """Whether somebody has put a hook on all modules there are."""
+    return any(_EVERYWHERE)
+
+
 def _is_met(hook: object) -> bool:
     return hook.is_met() if isinstance(hook, _Heard | _Chooser) else True

@@ -37,7 +37,7 @@ class HalfBlock:
         )
         self.gate = None if weights.gate is None else self._half(weights.gate)
         # The product's own GELU is the one by tanh, which lies within 5e-4 of the exact one: bfloat16 cannot tell.
-        self.fused = weights.exact_gelu and dtype == torch.bfloat16
+        self.fused = weights.exact_gelu and dtype == torch.bfloat16 and hasattr(torch, "_addmm_activation")
 
     def __call__(self, x: Tensor, branch: Tensor | None) -> tuple[Tensor, Tensor]:
         """(B, T, D) tokens that enter, what is still to be added -> (B, prefix or T, D) of both."""

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.errors import InputError
+from vitrail.model.anatomy.check import reaching
 from vitrail.model.anatomy.flat import in_a_row, own
 from vitrail.model.anatomy.hooks import Hooks
 from vitrail.model.rules.inplace import OverwrittenError, make_stale, rebinds, refuse_stale, writes
@@ -349,7 +350,8 @@ def trace_pixels(
             widened(images, view.device) if wide else view.laid_out(images.detach().to(view.device, view.dtype)).clone()
         )
         leaf.requires_grad_()
-        with _running(view, leaf), Propagation(rules, leaf, entry, view.remembers, follow) as tap:
+        propagation = Propagation(rules, leaf, entry, view.remembers, follow)
+        with _running(view, leaf), reaching(view), propagation as tap:
             logits = tap.last(logits_of(view.model(leaf)))
         if entry == "flat" and not tap.entered:
             raise InputError(

@@ -5,9 +5,10 @@ Fused attention is computed openly there, so its probabilities can be kept, with
 """
 
 import math
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -48,6 +49,15 @@ class Tap(TorchFunctionMode):
             0,
             None,
         )  # softmaxes by hand that have mixed no values yet, the last
+
+    def __enter__(self) -> Self:
+        _running.taps = _running.taps + 1
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        _running.taps = _running.taps - 1
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -225,6 +235,20 @@ class Tap(TorchFunctionMode):
         probabilities = self.keep(func(self._scale(x), dim, *args, **kwargs))
         self.written(probabilities)
         return probabilities
+
+
+class _Running(threading.local):
+    """How many taps there are around what a thread does at the moment."""
+
+    taps = 0
+
+
+_running = _Running()
+
+
+def is_tapped() -> bool:
+    """Whether this thread runs under a `Tap`."""
+    return _running.taps > 0
 
 
 @contextmanager
