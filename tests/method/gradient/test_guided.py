@@ -172,7 +172,7 @@ OTHERS: dict[str, Callable[[Tensor], Tensor]] = {
     "GELU": F.gelu,
     "SiLU": nn.SiLU(),
     "Hardswish": F.hardswish,
-    "ELU": nn.ELU(inplace=True),
+    "ELU": nn.ELU(),
     "LeakyReLU": nn.LeakyReLU(0.1),
     "Mish": F.mish,
     "Hardtanh": nn.Hardtanh(-1, 1),
