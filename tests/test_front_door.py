@@ -93,10 +93,10 @@ MAY_USE: dict[str, set[str]] = {
     "notes": {"errors"},
     "model": {"errors", "scenes"},
     "perturb": {"errors", "spec", "model"},
-    "data": {"errors", "scenes", "model"},
+    "data": {"errors", "files", "scenes", "model"},
     "method": {"errors", "spec", "model", "perturb"},
     "explanation": {"errors", "files", "show", "model", "method"},
-    "front": {"errors", "model", "method", "explanation"},
+    "front": {"errors", "files", "model", "method", "explanation"},
     "metric": {
         *("errors", "files", "spec", "show", "notes", "model", "data", "perturb", "method", "explanation", "front"),
     },

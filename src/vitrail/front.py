@@ -1,5 +1,6 @@
 """The front door: `explain`."""
 
+import os
 import time
 from collections.abc import Sequence
 from numbers import Integral
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from vitrail.errors import InputError, option
 from vitrail.explanation import Explanation
+from vitrail.files import legible
 from vitrail.method import Batch, Method, parse
 from vitrail.model import Need, Precision, Target, TargetLike, View, is_out_of_memory, load, resolve, sources_of
 
@@ -156,9 +158,9 @@ def _chunk(view: View, sources: Sequence[Any], method: Method, target: Target | 
 def called(source: Any, i: int) -> str:
     """What image ``i`` is called in results."""
     if isinstance(source, str | Path):
-        return Path(source).name
+        return legible(Path(source).name)
     name = getattr(source, "filename", "")
-    return Path(name).name if name else f"image {i}"
+    return legible(Path(os.fsdecode(name)).name) if name else f"image {i}"
 
 
 class _Bar:
