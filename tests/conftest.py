@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-# Two workers on two cores: more threads each would only fight.
-torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
+# Two workers on two cores: more threads each would only fight. Who says how many there are is heard.
+if "OMP_NUM_THREADS" not in os.environ:
+    torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
 
 # Without a GPU, Triton's kernels are interpreted; it wants to know before it is first loaded.
 if not torch.cuda.is_available():

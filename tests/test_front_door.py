@@ -82,25 +82,31 @@ print(hidden)
 # ------------------------------------------------------------------------------------------------- one way through
 
 # image -> model -> method -> explanation -> metric -> bench -> report: a room may use the rooms before it on that way.
-# Three rooms stand beside the way and know no other: scenes (a world to look at), show (how to draw numbers) and notes
-# (how to sum up what is said of maps).
-MAY_USE: dict[str, set[str]] = {
+# Tools lie beside the way, for all: sentences, files, events, and how things are named and configured. Three more rooms
+# know no other: scenes (a world to look at), show (how to draw numbers) and notes (how to sum up what is said of maps).
+TOOLS: dict[str, set[str]] = {
     "errors": set(),
-    "spec": {"errors"},
-    "scenes": {"errors"},
-    "show": {"errors"},
-    "notes": {"errors"},
-    "model": {"errors", "scenes"},
-    "perturb": {"errors", "spec", "model"},
-    "data": {"errors", "scenes", "model"},
-    "method": {"errors", "spec", "model", "perturb"},
-    "explanation": {"errors", "show", "model", "method"},
-    "front": {"errors", "model", "method", "explanation"},
-    "metric": {"errors", "spec", "show", "notes", "model", "data", "perturb", "method", "explanation", "front"},
-    "bench": {
-        *("errors", "spec", "scenes", "show", "notes", "model", "data", "perturb", "method", "explanation", "front"),
-        "metric",
-    },
+    "events": {"errors"},
+    "files": {"errors"},
+    "registry": {"errors"},
+    "fields": {"errors"},
+    "spec": {"errors", "registry", "fields"},
+}
+MAY_USE: dict[str, set[str]] = TOOLS | {
+    room: {*TOOLS, *before}
+    for room, before in {
+        "scenes": set(),
+        "show": set(),
+        "notes": set(),
+        "model": {"scenes"},
+        "perturb": {"model"},
+        "data": {"scenes", "model"},
+        "method": {"model", "perturb"},
+        "explanation": {"show", "model", "method"},
+        "front": {"model", "method", "explanation"},
+        "metric": {"show", "notes", "model", "data", "perturb", "method", "explanation", "front"},
+        "bench": {"scenes", "show", "notes", "model", "data", "perturb", "method", "explanation", "front", "metric"},
+    }.items()
 }
 MAY_USE["train"] = {*MAY_USE}
 MAY_USE["serve"] = {*MAY_USE}

@@ -1,4 +1,4 @@
-"""The one error a user can cause: it says what was wrong, what was given and what to do, in the user's own words."""
+"""The one error a user can cause, and what users are warned of: sentences in the user's own words."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +10,14 @@ Words: TypeAlias = Callable[[str, Any], str]
 
 class InputError(ValueError):
     """Something given to vitrail cannot be used. The command line prints the sentence and exits with code 2."""
+
+
+class Renamed(FutureWarning):
+    """Something was asked for by a word that it no longer has. It is found all the same."""
+
+
+class BrokenPlugin(UserWarning):
+    """A package that adds to vitrail cannot be loaded; everything else works."""
 
 
 def option(name: str, value: Any = None, *, python: str | None = None) -> str:

@@ -10,14 +10,14 @@ import importlib
 import keyword
 import pkgutil
 import re
-import sys
-import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from vitrail.errors import InputError
+from vitrail.fields import checked, fits, hints, is_thing, old_names, options, renamed, schema, shown
+from vitrail.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,15 @@ class Configured:
 
     Attributes:
         id: Its name in spec strings.
+        was: The names that it had before, the first one first.
         kind: What error messages call it.
         registry: All things of its kind, by name.
     """
 
     id: ClassVar[str]
+    was: ClassVar[tuple[str, ...]] = ()
     kind: ClassVar[str]
-    registry: ClassVar[Mapping[str, type["Configured"]]]
+    registry: ClassVar[Registry[Any]]
 
     @property
     def spec(self) -> str:
@@ -40,6 +42,14 @@ class Configured:
 
         What a composition holds is always said, unless its field is marked as ``understood``.
         """
+        return self._written(first=False)
+
+    @property
+    def first_spec(self) -> str:
+        """The same in the words that things had first: by it, what was stored before a renaming is found again."""
+        return self._written(first=True)
+
+    def _written(self, *, first: bool) -> str:
         parts = []
         for i, field in enumerate(dataclasses.fields(self)):
             value = getattr(self, field.name)
@@ -47,9 +57,15 @@ class Configured:
             shown = i == 0 and composed and not field.metadata.get("understood")
             if value == field.default and not shown:
                 continue
-            text = value.spec if isinstance(value, Configured) else value if _is_word(value) else repr(value)
-            parts.append(text if i == 0 and composed else f"{field.name}={text}")
-        return f"{self.id}({', '.join(parts)})" if parts else self.id
+            name = field.name
+            if first:
+                name = next(iter(field.metadata.get("was", ())), name)
+                old = {new: before for before, new in reversed(field.metadata.get("words", {}).items())}
+                value = old.get(value, value) if isinstance(value, str) else value
+            text = value._written(first=first) if isinstance(value, Configured) else _quoted(value)
+            parts.append(text if i == 0 and composed else f"{name}={text}")
+        own = next(iter(self.was), self.id) if first else self.id
+        return f"{own}({', '.join(parts)})" if parts else own
 
     @property
     def config(self) -> dict[str, Any]:
@@ -95,23 +111,29 @@ def import_families(package: str, paths: Iterable[str]) -> None:
             importlib.import_module(f"{family.name}.{file}")
 
 
+LISTED = ("method", "metric")
+"""Kinds of things that the command line has a list of."""
+
 C = TypeVar("C", bound=Configured)
+T = TypeVar("T", bound=type[Configured])
 
 
-def unseen(default: Any, **reasons: str) -> Any:
-    """A choice of which some words change nothing that can be seen: each is named (True as ``true``), with the reason.
+def entered(cls: T, name: str, was: tuple[str, ...] = ()) -> T:
+    """The class, in the registry of its kind by its name; each new instance of it is checked from now on.
 
-    A test holds every other value of every field to make a difference, or to be refused with a sentence.
+    Args:
+        cls: The class.
+        name: Its name in spec strings.
+        was: The names that it had before, the first one first.
     """
-    return dataclasses.field(default=default, metadata={"unseen": reasons})
+    cls.registry.enter(name, cls, was=was)
+    cls.id, cls.was = name, was
+    return checked(cls)
 
 
 def parameters(cls: type[Configured]) -> dict[str, Any]:
     """The parameters of a kind of thing and their defaults, as the command line and the viewer show them."""
-    return {
-        field.name: field.default.spec if isinstance(field.default, Configured) else field.default
-        for field in dataclasses.fields(cls)
-    }
+    return {told["name"]: told["default"] for told in schema(cls)}
 
 
 def read(spec: str | C, base: type[C], example: str) -> C:
@@ -125,7 +147,7 @@ def read(spec: str | C, base: type[C], example: str) -> C:
     if isinstance(spec, base):
         return spec
     if not isinstance(spec, str):
-        raise InputError(f"a {base.kind} must be a spec string such as {example!r}, but {spec!r} was given")
+        raise InputError(f"a {base.kind} must be a spec string such as {example!r}, but {shown(spec)} was given")
     # Names like gradcam++ are not Python names: read them as gradcam__plus__plus.
     source = re.sub(r"(?<=\w)\++(?=\s*([,()]|$))", lambda m: "__plus" * len(m[0]), spec)
     try:
@@ -148,45 +170,37 @@ def _configured(node: ast.expr, base: type[Configured], spec: str) -> Configured
     name = call.func.id.replace("__plus", "+") if isinstance(call.func, ast.Name) else None
     if name is None:
         return None
-    if name not in base.registry:
-        near = difflib.get_close_matches(name, base.registry, n=2, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"see 'vitrail {base.kind}s'"
-        raise InputError(f"there is no {base.kind} called {name!r}; {hint}")
-    cls = base.registry[name]
-    fields = {field.name: field for field in dataclasses.fields(cls)}
-    if len(call.args) > len(fields):
-        raise InputError(f"{name} takes at most {len(fields)} parameters, but {spec!r} gives {len(call.args)}")
-    given = dict(zip(fields, call.args))
+    listed = f"see 'vitrail {base.kind}s'" if base.kind in LISTED else f"there are {', '.join(base.registry)}"
+    cls = base.registry.find(name, listed)
+    name = cls.id
+    known = {field.name: field for field in dataclasses.fields(cls)}
+    if len(call.args) > len(known):
+        raise InputError(f"{name} takes at most {len(known)} parameters, but {spec!r} gives {len(call.args)}")
+    given = dict(zip(known, call.args))
     for word in call.keywords:
         key = word.arg
-        if key is None or key not in fields:
-            near = difflib.get_close_matches(key or "", fields, n=1, cutoff=0.4)
-            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(fields) or 'none'}"
+        if key is None or key not in known.keys() | old_names(cls):
+            near = difflib.get_close_matches(key or "", known, n=1, cutoff=0.4)
+            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(known) or 'none'}"
             raise InputError(f"{name} has no parameter called {key!r}; {hint}")
         if key in given:
             raise InputError(f"{name} is given its parameter {key} twice in {spec!r}")
         given[key] = word.value
-    hints = typing.get_type_hints(cls)
-    return cls(**{key: _value(value, hints[key], f"{name}'s parameter {key}", spec) for key, value in given.items()})
+    given, kinds = renamed(cls, given), hints(cls)
+    made = cls(**{key: _value(one, kinds[key], f"{name}'s parameter {key}", spec) for key, one in given.items()})
+    return typing.cast("Configured", made)
 
 
 def _value(node: ast.expr, hint: Any, what: str, spec: str) -> Any:
+    """What stands for a parameter: a number, words, several of them, or another thing; not yet checked."""
     value = _literal(node)
-    if any(typing.get_origin(option) is typing.Literal and _fits(value, option) for option in _options(hint)):
-        return value
-    for option in _options(hint):
-        if isinstance(option, type) and issubclass(option, Configured) and isinstance(value, str):
+    for option in options(hint):
+        if is_thing(option) and isinstance(value, str) and not fits(value, hint):
             found = _configured(node, option, spec)
             if found is None:
-                raise InputError(f"{what} must be a {option.kind}, but {value!r} was given")
+                raise InputError(f"{what} must be a {option.kind}, but {shown(value)} was given")
             return found
-    if not _fits(value, hint):
-        raise InputError(f"{what} must be {_words(hint)}, but {value!r} was given")
-    return float(value) if float in _options(hint) and isinstance(value, int) and int not in _options(hint) else value
-
-
-def _options(hint: Any) -> tuple[Any, ...]:
-    return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    return value
 
 
 def _literal(node: ast.expr) -> Any:
@@ -199,40 +213,16 @@ def _literal(node: ast.expr) -> Any:
         return ast.unparse(node).replace(" ", "").replace("__plus", "+")
 
 
-def _fits(value: Any, hint: Any) -> bool:
-    origin = typing.get_origin(hint)
-    if origin is typing.Literal:
-        return value in typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        return any(_fits(value, option) for option in typing.get_args(hint))
-    if origin is tuple:
-        return isinstance(value, tuple) and all(_fits(v, typing.get_args(hint)[0]) for v in value)
-    if hint is type(None):
-        return value is None
-    if isinstance(value, bool):
-        return hint is bool
-    if hint is float:
-        return isinstance(value, int | float) and abs(value) <= sys.float_info.max
-    return isinstance(value, hint)
-
-
-def _words(hint: Any) -> str:
-    origin = typing.get_origin(hint)
-    if origin is typing.Literal:
-        return " or ".join(repr(option) for option in typing.get_args(hint))
-    if origin in (typing.Union, types.UnionType):
-        return " or ".join(_words(option) for option in typing.get_args(hint))
-    if isinstance(hint, type) and issubclass(hint, Configured):
-        return f"a {hint.kind}"
-    names = {int: "a whole number", float: "a number", bool: "True or False", str: "a word", type(None): "None"}
-    return names.get(hint, str(hint))
-
-
 def _is_word(value: Any) -> bool:
     """Whether a string can stand in a spec without quotes, such as ``frozen`` or ``top5+worst``."""
     if not isinstance(value, str) or value in ("True", "False", "None"):
         return False
     return all(part.isidentifier() and not keyword.iskeyword(part) for part in value.split("+"))
+
+
+def _quoted(value: Any) -> str:
+    """A value as a spec has it: a word as it is."""
+    return value if _is_word(value) else repr(value)
 
 
 def _plain(value: Any) -> Any:

@@ -23,9 +23,11 @@ from vitrail import InputError, Scores, scenes
 from vitrail.bench import Filter, Plan, Store, run
 from vitrail.bench.engines import Local, Ray
 from vitrail.bench.engines import ray as engine
-from vitrail.bench.runner import Bench, errors
+from vitrail.bench.runner import Bench
+from vitrail.bench.stored import errors
 from vitrail.bench.unit import Unit
 from vitrail.data import dataset
+from vitrail.events import Cancel, Cancelled, working
 
 PLAN = Plan(
     "demo",
@@ -160,9 +162,9 @@ def test_a_ray_worker_looks_whether_it_sees_the_same_run(tmp_path: Path) -> None
     bench, store = Bench(PLAN, "cpu"), Store(str(tmp_path / "run"))
     chunk = [(unit, ()) for unit in _units(bench, Store(str(tmp_path / "other")))[:2]]
     here = str(Path.cwd())
-    assert "does not see the run" in (engine.Worker(PLAN, store, "cpu", 1, here).work(chunk) or "")
+    assert "does not see the run" in (engine.Worker(PLAN, store, "cpu", 1, here).work(chunk)[0] or "")
     store.begin({**bench.facts(), "weights": "others"})
-    complaint = engine.Worker(PLAN, store, "cpu", 1, here).work(chunk)
+    complaint, _ = engine.Worker(PLAN, store, "cpu", 1, here).work(chunk)
     assert complaint is not None
     assert "is not set up like the others" in complaint
     assert "weights is 'others' there" in complaint
@@ -188,11 +190,11 @@ class Pretended:
     def wait(self, tasks: list[Any], timeout: float) -> tuple[list[Any], list[Any]]:
         return tasks[:1], tasks[1:]
 
-    def get(self, task: Any) -> str | None:
+    def get(self, task: Any) -> tuple[str | None, tuple[float, float]]:
         found = self.answer(list(task[1]))
         if found == "lost":
             raise OSError("the actor died\nand much more")
-        return found
+        return found, (len(task[1]), 0)
 
     def kill(self, worker: Any) -> None:
         self.killed += 1
@@ -216,21 +218,34 @@ def test_a_team_goes_on_without_those_it_loses(bad: int | None, times: int, ends
     ray = Pretended(answer)
     team = engine._Team(ray, ray.hire, lambda: 2)
     if ends:
-        team.work(TODO, False)
+        with working("run", len(TODO), "unit") as work:
+            team.work(TODO, work)
+        assert (work.done, work.made.forwards) == (len(TODO), len(TODO)), "passes of the workers count here"
         assert sorted((unit.number, unit.method) for unit, _ in done) == [(i, m) for i in range(4) for m in "ab"]
     else:
         what = "over scene 1 " if bad else "before they began "
-        with pytest.raises(InputError, match=rf"again and again {what}.*\(the actor died\); look into Ray's logs"):
-            team.work(TODO, False)
+        said = rf"again and again {what}.*\(the actor died\); look into Ray's logs"
+        with working("run", len(TODO), "unit") as work, pytest.raises(InputError, match=said):
+            team.work(TODO, work)
     assert ray.killed == ray.hired, "nobody stays"
 
 
 def test_a_team_says_what_its_workers_say() -> None:
     ray = Pretended(lambda _: "the disk is full")
-    with pytest.raises(InputError, match=r"^the disk is full$"):
-        engine._Team(ray, ray.hire, lambda: 2).work(TODO, False)
-    with pytest.raises(InputError, match="no machine of the Ray cluster has room"):
-        engine._Team(ray, ray.hire, lambda: 0).work(TODO, False)
+    with working("run", len(TODO), "unit") as work:
+        with pytest.raises(InputError, match=r"^the disk is full$"):
+            engine._Team(ray, ray.hire, lambda: 2).work(TODO, work)
+        with pytest.raises(InputError, match="no machine of the Ray cluster has room"):
+            engine._Team(ray, ray.hire, lambda: 0).work(TODO, work)
+
+
+def test_a_team_is_cancelled() -> None:
+    cancel, ray = Cancel(), Pretended(lambda _: None)
+    with working("run", len(TODO), "unit", cancel=cancel) as work:
+        cancel.request()
+        with pytest.raises(Cancelled):
+            engine._Team(ray, ray.hire, lambda: 2).work(TODO, work)
+    assert ray.killed == ray.hired, "nobody stays"
 
 
 def _units(bench: Bench, store: Store) -> list[Any]:

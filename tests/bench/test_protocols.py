@@ -13,7 +13,8 @@ from torch import Tensor
 from vitrail import InputError, cli
 from vitrail.bench import Filter, run
 from vitrail.bench.protocol import Column, Part, Protocol
-from vitrail.bench.protocol_files import FILTER, from_dict, protocols, read_protocol, to_dict, with_explainer
+from vitrail.bench.protocol_files import FILTER, protocols, read_protocol, with_explainer
+from vitrail.bench.protocol_json import from_dict, to_dict
 from vitrail.bench.tables import narrowed
 from vitrail.cli.train import Train
 from vitrail.data import dataset

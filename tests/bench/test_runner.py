@@ -20,7 +20,8 @@ from helpers.tables import same
 from helpers.zoo import pictures
 from vitrail import InputError, Scores, scenes
 from vitrail.bench import Plan, Store, run
-from vitrail.bench.runner import CHOSEN, Bench, columns_of, errors, parts_of
+from vitrail.bench.runner import Bench
+from vitrail.bench.stored import CHOSEN, columns_of, errors, parts_of
 from vitrail.bench.unit import kept, map_of
 from vitrail.data import dataset
 from vitrail.method import METHODS, Batch, Explainer, Method

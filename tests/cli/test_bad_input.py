@@ -100,7 +100,7 @@ def test_no_images_at_all(tmp_path: Path, capsys: Capture) -> None:
         (["--method", "ig(step=3)"], "did you mean steps"),
         (["--method", "ig(steps=x)"], "must be a whole number"),
         (["--method", "ig("], "write it like"),
-        (["--method", "ig(steps=0)"], "at least 1 step"),
+        (["--method", "ig(steps=0)"], "steps to be 1 to 2,000"),
         (["--method", "rollout(start=99)"], "0 to 5"),
         (["--model", "vit_tinny_patch16_224"], "did you mean vit_tiny_patch16_224"),
         (["--model", "timm/resnet5O"], "did you mean resnet5"),

@@ -53,7 +53,7 @@ def told(words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pyte
 def examples(text: str) -> list[list[list[str]]]:
     """The commands of each example, split into words as a shell does."""
     found = []
-    for line in re.findall(r"^Example: (vitrail .*)$", text, re.MULTILINE):
+    for line in re.findall(r"(?:^|[.] )Example: (vitrail .*)$", text, re.MULTILINE):
         commands = [shlex.split(command) for command in line.split(" && ")]
         assert all(words[0] == "vitrail" for words in commands), line
         found.append([words[1:] for words in commands])

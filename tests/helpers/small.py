@@ -1,6 +1,7 @@
 """Small random timm ViTs, one for each way a head reads its tokens, and cheap settings of every method."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import timm
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.method import Batch, Method, parse
-from vitrail.model import View, load, resolve
+from vitrail.model import Need, View, load, resolve
 
 SIZES = {"img_size": 64, "embed_dim": 48, "depth": 4, "num_heads": 3, "num_classes": 6}
 
@@ -87,3 +88,14 @@ def serving(method: Method) -> nn.Module:
     """A small model that offers all a method needs."""
     vit = small_vit()
     return vit if method.requirements() <= load(vit).offers else timm.create_model("resnet18", num_classes=6).eval()
+
+
+@cache
+def shared(relu: bool) -> View:
+    """The view of such a model, made once: a test must not change it."""
+    return load(serving(parse("gbp" if relu else "random")))
+
+
+def served_by(method: Method) -> View:
+    """The shared view of a small model that offers all a method needs."""
+    return shared(Need.RELU in method.requirements())

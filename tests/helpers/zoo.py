@@ -5,11 +5,16 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from itertools import combinations
 
 import torch
 from torch import nn
 
-from vitrail.model import View, load
+from vitrail.model import Need, View, load
+
+TOKENS = frozenset(Need) - {Need.RELU}
+MAPS = frozenset({Need.FEATURES, Need.GRADIENTS})
+RELU = MAPS | {Need.RELU}
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,8 @@ class Entry:
     prefix: int | None = None  # None: not a token model
     depth: int = 0
     reads: str = ""  # what the head reads: prefix, patches, both, pool
+    offers: frozenset[Need] = TOKENS
+    channels_last: bool = False
 
 
 def _timm(name: str, **options: object) -> Callable[[], nn.Module]:
@@ -71,11 +78,7 @@ def _open_clip() -> nn.Module:
 _LARGE = {"embed_dim": 48, "num_heads": 3, "depth": 3, "num_classes": 9}
 
 ZOO: dict[str, Entry] = {
-    "vit_tiny_patch16_224": Entry(_timm("vit_tiny_patch16_224"), (224, 224), (14, 14), 1, 12, "prefix"),
-    "vit_base_patch32_224": Entry(_timm("vit_base_patch32_224", depth=3), (224, 224), (7, 7), 1, 3, "prefix"),
-    "deit_tiny_distilled": Entry(
-        _timm("deit_tiny_distilled_patch16_224", depth=3), (224, 224), (14, 14), 2, 3, "prefix"
-    ),
+    # Token models, the quick ones first.
     "dinov2_reg4": Entry(
         _timm("vit_small_patch14_reg4_dinov2", img_size=112, init_values=0.5, **_LARGE),
         (112, 112),
@@ -84,31 +87,66 @@ ZOO: dict[str, Entry] = {
         3,
         "prefix",
     ),
-    "average_pooled": Entry(
-        _timm("vit_tiny_patch16_224", depth=3, global_pool="avg"), (224, 224), (14, 14), 1, 3, "patches"
-    ),
+    "torchvision_vit_b_32": Entry(_torchvision, (224, 224), (7, 7), 1, 3, "prefix"),
+    "siglip": Entry(_timm("vit_base_patch16_siglip_224", **_LARGE), (224, 224), (14, 14), 0, 3, "pool"),
+    "eva_large": Entry(_timm("eva_large_patch14_196", **_LARGE), (196, 196), (14, 14), 1, 3, "patches"),
     "beit_base": Entry(
         _timm("beit_base_patch16_224", init_values=0.5, **_LARGE), (224, 224), (14, 14), 1, 3, "patches"
     ),
+    "hf_vit": Entry(_hf_vit, (224, 224), (14, 14), 1, 3, "prefix"),
+    "hf_dinov2_registers": Entry(_hf_dinov2, (224, 224), (16, 16), 5, 3, "both"),
+    "average_pooled": Entry(
+        _timm("vit_tiny_patch16_224", depth=3, global_pool="avg"), (224, 224), (14, 14), 1, 3, "patches"
+    ),
+    "deit_tiny_distilled": Entry(
+        _timm("deit_tiny_distilled_patch16_224", depth=3), (224, 224), (14, 14), 2, 3, "prefix"
+    ),
     "eva02_tiny": Entry(_timm("eva02_tiny_patch14_224", depth=3, num_classes=9), (224, 224), (16, 16), 1, 3, "patches"),
-    "eva_large": Entry(_timm("eva_large_patch14_196", **_LARGE), (196, 196), (14, 14), 1, 3, "patches"),
-    "siglip": Entry(_timm("vit_base_patch16_siglip_224", **_LARGE), (224, 224), (14, 14), 0, 3, "pool"),
     "non_square": Entry(
         _timm("vit_tiny_patch16_224", depth=3, dynamic_img_size=True), (224, 320), (14, 20), 1, 3, "prefix"
     ),
-    "torchvision_vit_b_32": Entry(_torchvision, (224, 224), (7, 7), 1, 3, "prefix"),
-    "hf_vit": Entry(_hf_vit, (224, 224), (14, 14), 1, 3, "prefix"),
-    "hf_dinov2_registers": Entry(_hf_dinov2, (224, 224), (16, 16), 5, 3, "both"),
+    "vit_tiny_patch16_224": Entry(_timm("vit_tiny_patch16_224"), (224, 224), (14, 14), 1, 12, "prefix"),
+    "vit_base_patch32_224": Entry(_timm("vit_base_patch32_224", depth=3), (224, 224), (7, 7), 1, 3, "prefix"),
     "open_clip_vit_b_32": Entry(_open_clip, (224, 224), (7, 7), 1, 12, "prefix"),
-    "swin_tiny": Entry(_timm("swin_tiny_patch4_window7_224", depths=(2, 2, 2, 2)), (224, 224), (7, 7)),
-    "resnet50": Entry(_timm("resnet50", layers=(1, 1, 2, 1)), (224, 224), (7, 7)),
-    "convnext_tiny": Entry(_timm("convnext_tiny", depths=(1, 1, 2, 1)), (224, 224), (7, 7)),
-    "densenet121": Entry(_timm("densenet121", block_config=(3, 3, 4, 3)), (224, 224), (7, 7)),
-    "tf_efficientnet_lite0": Entry(_timm("tf_efficientnet_lite0"), (224, 224), (7, 7)),
+    # Others, likewise.
+    "densenet121": Entry(_timm("densenet121", block_config=(3, 3, 4, 3)), (224, 224), (7, 7), offers=RELU),
+    "resnet50": Entry(_timm("resnet50", layers=(1, 1, 2, 1)), (224, 224), (7, 7), offers=RELU),
+    "convnext_tiny": Entry(_timm("convnext_tiny", depths=(1, 1, 2, 1)), (224, 224), (7, 7), offers=MAPS),
+    "tf_efficientnet_lite0": Entry(_timm("tf_efficientnet_lite0"), (224, 224), (7, 7), offers=RELU),
+    "swin_tiny": Entry(
+        _timm("swin_tiny_patch4_window7_224", depths=(2, 2, 2, 2)), (224, 224), (7, 7), offers=MAPS, channels_last=True
+    ),
 }
 
 TOKEN_MODELS = [name for name, entry in ZOO.items() if entry.prefix is not None]
 OTHER_MODELS = [name for name, entry in ZOO.items() if entry.prefix is None]
+
+
+def facts(entry: Entry, needs: frozenset[Need]) -> frozenset[tuple[str, object]]:
+    """What of a model makes a difference to a method with these needs; of one that cannot serve it, what it lacks."""
+    if needs - entry.offers:
+        return frozenset({("lacks", needs - entry.offers)})
+    tokens = entry.prefix is not None
+    found: set[tuple[str, object]] = {("tokens", tokens), ("oblong", entry.size[0] != entry.size[1])}
+    if needs & MAPS and not tokens:
+        found.add(("channels last", entry.channels_last))
+    if needs - {Need.GRADIENTS, Need.RELU} and tokens:
+        found.add(("prefix tokens", min(entry.prefix or 0, 2)))
+    if needs & TOKENS - MAPS:
+        found.add(("the head reads", entry.reads))
+    return frozenset(found)
+
+
+@cache
+def fewest(needs: frozenset[Need]) -> tuple[str, ...]:
+    """The fewest models that show a method with these needs all that makes a difference to it, quick ones first."""
+    of_each = {name: facts(entry, needs) for name, entry in ZOO.items()}
+    wanted = frozenset().union(*of_each.values())
+    for count in range(1, len(ZOO) + 1):
+        for models in combinations(ZOO, count):
+            if frozenset().union(*(of_each[name] for name in models)) == wanted:
+                return models
+    raise AssertionError
 
 
 @cache

@@ -1,8 +1,6 @@
 """What every method must do, run on the whole registry: a new method is tested by existing."""
 
-import random
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -11,21 +9,39 @@ import torch
 from torch import Tensor, nn
 
 import vitrail
-from helpers.small import exact, quick, serving, small_vit
-from helpers.zoo import OTHER_MODELS, TOKEN_MODELS, ZOO, pictures, view_of
+from helpers.small import exact, quick, served_by, serving, small_vit
+from helpers.unchanged import Fuse, unchanged
+from helpers.zoo import ZOO, fewest, pictures, view_of
 from vitrail.method import METHODS
-from vitrail.model import View, load
+from vitrail.model import Need, View, load
 
 # aha needs an explainer made for each model: tests/method/aha/test_aha.py asks the same of it.
-every_method = pytest.mark.parametrize("name", sorted(set(METHODS) - {"aha"}))
+NAMES = sorted(set(METHODS) - {"aha"})
+every_method = pytest.mark.parametrize("name", NAMES)
 
 
-@every_method
-@pytest.mark.parametrize("model", [*TOKEN_MODELS, *OTHER_MODELS])
+def needs(name: str) -> frozenset[Need]:
+    return quick(name).requirements()
+
+
+def serves(model: str, name: str) -> bool:
+    return needs(name) <= ZOO[model].offers
+
+
+def cases(models: Callable[[str], Iterable[str]], few: Callable[[str], Iterable[str]]) -> list[Any]:
+    """Every method on its models; `make test` asks the few, `make test-slow` all others."""
+    return [
+        pytest.param(name, model, marks=[pytest.mark.slow] * (model not in few(name)))
+        for name in NAMES
+        for model in models(name)
+    ]
+
+
+@pytest.mark.parametrize(("name", "model"), cases(lambda name: ZOO, lambda name: fewest(needs(name))))
 def test_shape_and_finiteness_on_every_model(name: str, model: str) -> None:
     view, method, entry = view_of(model), quick(name, ZOO[model].size), ZOO[model]
     images = pictures(2, entry.size)
-    if method.requirements() - view.offers:
+    if not serves(model, name):
         with pytest.raises(vitrail.InputError) as refusal:
             vitrail.explain(view, images, method)
         named = [word.strip(",") for word in str(refusal.value).rpartition(" use ")[2].split()]
@@ -43,12 +59,19 @@ def test_shape_and_finiteness_on_every_model(name: str, model: str) -> None:
     assert method.shape(view, entry.size) in (entry.grid, entry.size, (own, own))
 
 
-@every_method
-@pytest.mark.parametrize("model", ["dinov2_reg4", "average_pooled", "siglip", "resnet50"])
+def batched(name: str) -> list[str]:
+    """Models that serve a method: a head of each kind, and a CNN."""
+    return [model for model in ("dinov2_reg4", "average_pooled", "siglip", "resnet50") if serves(model, name)]
+
+
+def one_of_each_kind(name: str) -> Iterable[str]:
+    """The first with tokens, and the first without."""
+    return {ZOO[model].prefix is None: model for model in reversed(batched(name))}.values()
+
+
+@pytest.mark.parametrize(("name", "model"), cases(batched, one_of_each_kind))
 def test_a_map_does_not_depend_on_what_else_is_in_the_batch(name: str, model: str) -> None:
     view, method = view_of(model), quick(name, ZOO[model].size)
-    if method.requirements() - view.offers:
-        pytest.skip("this model cannot serve this method")
     images = pictures(3, ZOO[model].size)
     together = vitrail.explain(view, images, method)
     alone = vitrail.explain(view, images[2:], method)
@@ -65,9 +88,8 @@ def test_a_map_does_not_depend_on_what_else_is_in_the_batch(name: str, model: st
 def test_a_map_does_not_depend_on_where_memory_runs_out(name: str) -> None:
     """Images and their copies go through by halves, down to two at a time, and give what they give together."""
     method = quick(name)
-    model = serving(method)
-    view = load(model)
-    images = pictures(3, view.size)
+    view = served_by(method)
+    model, images = view.model, pictures(3, view.size)
     expected = vitrail.explain(view, images, method, [1, 2, 3])
     refused: list[int] = []
 
@@ -78,8 +100,10 @@ def test_a_map_does_not_depend_on_where_memory_runs_out(name: str) -> None:
 
     last = model.blocks[-1].norm1 if hasattr(model, "blocks") else model.layer4
     handle = last.register_forward_pre_hook(crowded)
-    found = vitrail.explain(view, images, method, [1, 2, 3])
-    handle.remove()
+    try:
+        found = vitrail.explain(view, images, method, [1, 2, 3])
+    finally:
+        handle.remove()
     assert refused
     scale = expected.maps.abs().amax((1, 2), keepdim=True)
     rounding = 4 * torch.finfo(torch.float32).eps * expected.logits.abs().amax(1)[:, None, None]
@@ -90,7 +114,7 @@ def test_a_map_does_not_depend_on_where_memory_runs_out(name: str) -> None:
 @every_method
 def test_no_grad_and_inference_mode_change_nothing(name: str) -> None:
     method = quick(name)
-    view = load(serving(method))
+    view = served_by(method)
     images = pictures(2, view.size)
     expected = vitrail.explain(view, images, method).maps
     with torch.no_grad():
@@ -102,7 +126,7 @@ def test_no_grad_and_inference_mode_change_nothing(name: str) -> None:
 @every_method
 def test_bf16_stays_close(name: str) -> None:
     method = quick(name)
-    view = load(serving(method))
+    view = served_by(method)
     images = pictures(2, view.size)
     target = [1, 2]
     full = vitrail.explain(view, images, method, target).maps
@@ -135,15 +159,17 @@ def test_maps_have_all_digits_of_the_model_and_float32_at_least(
 
 
 @every_method
-@pytest.mark.parametrize(
-    ("target", "words"),
-    [([1], "1 targets were given for 2 images"), (5000, "class 5000 does not exist"), ("cta", "no class called 'cta'")],
-)
-def test_bad_targets_are_told(name: str, target: Any, words: str) -> None:
+def test_bad_targets_are_told(name: str) -> None:
     method = quick(name)
-    view = load(serving(method))
-    with pytest.raises(vitrail.InputError, match=words):
-        vitrail.explain(view, pictures(2, view.size), method, target)
+    view = served_by(method)
+    bad: dict[str, Any] = {
+        "1 targets were given for 2 images": [1],
+        "class 5000 does not exist": 5000,
+        "no class called 'cta'": "cta",
+    }
+    for words, target in bad.items():
+        with pytest.raises(vitrail.InputError, match=words):
+            vitrail.explain(view, pictures(2, view.size), method, target)
 
 
 @every_method
@@ -155,62 +181,12 @@ def test_attribute_in_captums_manner(name: str) -> None:
     assert torch.equal(maps, vitrail.explain(model, images, method, 1).maps)
 
 
-class _Fuse(nn.Module):
-    """Passes everything on until it is armed, then raises."""
-
-    armed = False
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.armed:
-            raise RuntimeError("the fuse blew")
-        return x
-
-
-HOOKS = [name for name in vars(nn.Module()) if name.endswith("_hooks")]
-
-
-def _state(model: nn.Module) -> dict[str, Any]:
-    """Everything about a model, and about the process, that explaining must leave alone."""
-    return {
-        "weights": {key: value.clone() for key, value in model.state_dict().items()},
-        "training": {key: module.training for key, module in model.named_modules()},
-        "requires_grad": {key: parameter.requires_grad for key, parameter in model.named_parameters()},
-        "grad": {
-            key: parameter.grad.clone() for key, parameter in model.named_parameters() if parameter.grad is not None
-        },
-        "hooks": {key: [list(vars(module)[hook]) for hook in HOOKS] for key, module in model.named_modules()},
-        "forward": [key for key, module in model.named_modules() if "forward" in vars(module)],
-        "torch": torch.get_rng_state(),
-        "numpy": np.random.get_state()[1],  # noqa: NPY002  the global state is what is watched
-        "python": random.getstate(),
-        "grad mode": torch.is_grad_enabled(),
-        "dtype": torch.get_default_dtype(),
-    }
-
-
-def _same(a: Any, b: Any) -> bool:
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
-    if isinstance(a, Tensor):
-        return torch.equal(a, b)
-    return bool(np.array_equal(a, b)) if isinstance(a, np.ndarray) else a == b
-
-
-@contextmanager
-def _unchanged(model: nn.Module) -> Iterator[None]:
-    before = _state(model)
-    yield
-    after = _state(model)
-    changed = [key for key in before if not _same(before[key], after[key])]
-    assert not changed, f"explaining changed: {changed}"
-
-
 @every_method
 @pytest.mark.parametrize("case", ["normal", "bad target", "module that raises"])
 def test_the_model_comes_back_as_it_was(name: str, case: str) -> None:
     method = quick(name)
     model = serving(method)
-    fuse = _Fuse()
+    fuse = Fuse()
     last = "fc" if hasattr(model, "fc") else "head"
     setattr(model, last, nn.Sequential(fuse, getattr(model, last)))
     # A state nobody would guess: training mode with one part in evaluation, one frozen part, a gradient, a hook.
@@ -226,14 +202,14 @@ def test_the_model_comes_back_as_it_was(name: str, case: str) -> None:
     view: View = load(model, size=size)
     torch.manual_seed(5)
     images = pictures(2, size)
-    with _unchanged(model):
+    with unchanged(model):
         if case == "normal":
             vitrail.explain(view, images, method)
         elif case == "bad target":
             with pytest.raises(vitrail.InputError):
                 vitrail.explain(view, images, method, target=5000)
         else:
-            fuse.armed = True
+            fuse.holds = 0
             with pytest.raises(RuntimeError, match="the fuse blew"):
                 vitrail.explain(view, images, method)
     assert calls, "the user's own hook still runs"

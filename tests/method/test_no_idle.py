@@ -13,7 +13,7 @@ import vitrail
 from helpers.fields import Case, cases, told_apart, unseen
 from helpers.small import SIZES
 from vitrail import scenes
-from vitrail.method import METHODS, Batch, Layered, Method, Mixing, parse
+from vitrail.method import METHODS, Batch, Layered, Method, Mixing, explain_batch, parse
 from vitrail.method.base import Method as _Method
 from vitrail.model import Target, View, load
 from vitrail.spec import Configured
@@ -37,6 +37,9 @@ QUICK = {
     "vit_cx": "vit_cx(masks=6)",
     "less_is_more": "less_is_more(regions=(2, 2))",
 }
+
+DEAR = ("tis",)
+"""Asked in `make test-slow`."""
 
 OTHER: dict[tuple[str, str], tuple[Any, ...]] = {
     ("less_is_more", "regions"): ((2, 4), (1, 2)),
@@ -90,7 +93,8 @@ def maps(method: Method, number: int) -> Tensor | None:
     try:
         method.check(view)
         with view.still():
-            return method.evidence(view, Batch(images(view.size), Target(torch.tensor([1, 2, 0])))).cpu()
+            batch = Batch(images(view.size), Target(torch.tensor([1, 2, 0])))
+            return explain_batch(view, method, [batch])[0].maps.cpu()
     except vitrail.InputError:
         return None
 
@@ -118,7 +122,10 @@ def lying(case: Case, seen: Case) -> str | None:
 
 
 # tests/method/mda/test_mda.py and tests/method/aha/test_aha.py ask the same of theirs, on models made for them.
-@pytest.mark.parametrize("name", sorted(set(METHODS) - {"aha", "mda"}))
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in DEAR)) for name in sorted({*METHODS} - {"aha", "mda"})],
+)
 def test_every_field_of_every_method_counts(name: str) -> None:
     idle = [found for case in cases(parse(QUICK.get(name, name)), OTHER) if (found := lying(case, case))]
     assert not idle, f"changes nothing, and is not refused: {'; '.join(idle)}"

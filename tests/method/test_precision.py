@@ -91,7 +91,13 @@ def test_maps_of_the_embedded_model_keep_their_order_in_half_precision(spec: str
 
 def test_most_methods_calculate_in_float32_whatever_is_asked_for() -> None:
     view, _, images = demo()
-    for spec in ("ixg", "occlusion(window=48, stride=48)", "plus(gradcam++)", "var(decompx)", "shapley(samples=1)"):
+    for spec in (
+        "ixg",
+        "occlusion(window=48, stride=48)",
+        "plus(gradcam++)",
+        "var(decompx)",
+        "shapley(samples=1, grid=3)",
+    ):
         found = [vitrail.explain(view, images, spec, precision=precision) for precision in OFFERED]
         assert {one.precision for one in found} == {"fp32"}
         assert all(torch.equal(one.maps, found[0].maps) for one in found)

@@ -232,8 +232,8 @@ def test_every_method_describes_itself(name: str) -> None:
         ("zzall(layers=3)", r"layers must be"),
         ("ig(20, steps=30)", r"ig is given its parameter steps twice in 'ig\(20, steps=30\)'"),
         ("ig(1, true, 3)", r"ig takes at most 2 parameters, but 'ig\(1, true, 3\)' gives 3"),
-        ("ig(steps=0)", r"at least 1 step, but steps=0"),
-        ("smoothgrad(ig(steps=0))", r"at least 1 step, but steps=0"),
+        ("ig(steps=0)", r"ig needs steps to be 1 to 2,000, but steps=0"),
+        ("smoothgrad(ig(steps=0))", r"ig needs steps to be 1 to 2,000, but steps=0"),
     ],
 )
 def test_mistakes_get_a_sentence(spec: str, sentence: str) -> None:

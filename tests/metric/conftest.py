@@ -1,11 +1,14 @@
-"""What pictures of information curves cost: how many are made, and how many compressed."""
+"""A world to judge maps in; and what pictures of information curves cost: how many are made and compressed."""
 
 from collections import OrderedDict
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
+import vitrail
+from vitrail import scenes
 from vitrail.metric.faithfulness import bokeh
 
 
@@ -36,3 +39,23 @@ def filled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(bokeh, "blurred", blurred)
     return found
+
+
+@pytest.fixture(scope="module")
+def world() -> list[scenes.Scene]:
+    return [scenes.make(seed) for seed in range(5)]
+
+
+@pytest.fixture(scope="module")
+def pictures(world: list[scenes.Scene]) -> list[Any]:
+    return [scene.pil for scene in world]
+
+
+@pytest.fixture(scope="module")
+def masks(world: list[scenes.Scene]) -> list[np.ndarray]:
+    return [scene.objects[0].mask for scene in world]
+
+
+@pytest.fixture(scope="module")
+def labels(pictures: list[Any]) -> list[int]:
+    return vitrail.explain("demo", pictures, "random").logits.argmax(1).tolist()

@@ -18,33 +18,12 @@ from torch import Tensor
 import vitrail
 from vitrail import InputError, Scores, scenes, show
 from vitrail.method import MDA
-from vitrail.metric import METRICS, PRESETS, Case, Preset, describe, expand, metrics, parse
-from vitrail.metric.presets import wanted
+from vitrail.metric import METRICS, Case, metrics, parse
 from vitrail.metric.statistics import interval
 from vitrail.model import Target, View
 
 STEP = 144 * 144 // 8
 CURVES = (f"insertion(step={STEP})", f"deletion(step={STEP})")
-
-
-@pytest.fixture(scope="module")
-def world() -> list[scenes.Scene]:
-    return [scenes.make(seed) for seed in range(5)]
-
-
-@pytest.fixture(scope="module")
-def pictures(world: list[scenes.Scene]) -> list[Any]:
-    return [scene.pil for scene in world]
-
-
-@pytest.fixture(scope="module")
-def masks(world: list[scenes.Scene]) -> list[np.ndarray]:
-    return [scene.objects[0].mask for scene in world]
-
-
-@pytest.fixture(scope="module")
-def labels(pictures: list[Any]) -> list[int]:
-    return vitrail.explain("demo", pictures, "random").logits.argmax(1).tolist()
 
 
 # ------------------------------------------------------------------------------------------------------ what goes in
@@ -279,65 +258,20 @@ def test_rows_are_known_by_any_spelling(pictures: list[Any]) -> None:
         scores.row("sparseness", "genatt")
 
 
-# ------------------------------------------------------------------------------------------------------------ presets
-
-ONE = Preset("nobody", (CURVES[1], "pointing_game", "positive_perturbation(shares=(0.5,))"), "label")
-
-
-@pytest.fixture
-def preset(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PRESETS, "one", ONE)
-    monkeypatch.setitem(PRESETS, "other", dataclasses.replace(ONE, explains="predicted"))
-
-
-@pytest.mark.usefixtures("preset")
-def test_a_preset_says_which_class_is_explained(pictures: list[Any], labels: list[int]) -> None:
-    pictures, labels = pictures[:2], labels[:2]
-    wrong = [(label + 1) % 14 for label in labels]
-    by_hand = vitrail.evaluate("demo", pictures, "ixg", CURVES[1], target=wrong)
-    found = vitrail.evaluate("demo", pictures, "ixg", "one", labels=wrong)
-    assert found.row("deletion").each.tolist() == by_hand.row("deletion").each.tolist()
-    assert found.row("deletion").protocol["explained"] == "label"
-    plain = vitrail.evaluate("demo", pictures, "ixg", CURVES[1])
-    for name, target in (("other", None), ("one", "predicted"), ("one", labels)):
-        again = vitrail.evaluate("demo", pictures, "ixg", name, labels=wrong, target=target)
-        assert again.row("deletion").each.tolist() == plain.row("deletion").each.tolist()
-    with pytest.raises(InputError, match="preset one explains the true class; give labels, or target='predicted'"):
-        vitrail.evaluate("demo", pictures, "ixg", "one")
-    with pytest.raises(InputError, match="one explains the true class and other explains the predicted class"):
-        vitrail.evaluate("demo", pictures, "ixg", ["one", "other"], labels=wrong)
-    assert wanted(["one", "other"], masks=True, labels=True, settled=True).presets == ("one", "other")
-
-
-@pytest.mark.usefixtures("preset")
-def test_what_a_preset_cannot_measure_is_left_out_and_said(pictures: list[Any], masks: list[Any]) -> None:
-    found = vitrail.evaluate("demo", pictures[:2], "ixg", "other")
-    assert found.metrics == [CURVES[1]]
-    assert "other without pointing_game: no masks or boxes were given" in found.table()
-    assert "other without positive_perturbation(shares=(0.5,)): no true classes were given" in found.table()
-    more = vitrail.evaluate("demo", pictures[:2], "ixg", "other", masks=masks[:2], labels=[1, 2])
-    assert len(more.metrics) == 3
-    assert more.notes == ()
-    with pytest.raises(InputError, match="pointing_game needs to know where"):
-        vitrail.evaluate("demo", pictures[:2], "ixg", ["other", "pointing_game"])
-
-
-def test_the_presets_of_the_papers_without_masks() -> None:
-    found = wanted("skipplus", masks=False, labels=True)
-    assert [metric.id for metric in found.metrics] == [
-        *("insertion_accuracy", "deletion_accuracy", "insertion_aopc", "deletion_aopc", "lodds")
-    ]
-    for name, preset in PRESETS.items():
-        for masks, labels in ((False, False), (False, True), (True, True)):
-            if name != "chefer" or labels:
-                assert wanted(name, masks=masks, labels=labels).explains == preset.explains
-    with pytest.raises(InputError, match="nothing of chefer can be measured: no true classes were given"):
-        wanted("chefer", masks=False, labels=False)
-    with pytest.raises(InputError, match="the preset skipplus explains the true class; give labels"):
-        vitrail.evaluate("demo", torch.zeros(1, 3, 144, 144), "random", "skipplus")
-
-
 # ---------------------------------------------------------------------------------------------------- empty maps
+
+
+@dataclasses.dataclass(frozen=True)
+class Constant(vitrail.method.Method):
+    """The same everywhere."""
+
+    level: float = 0.0
+    id = "constant"
+    needs = frozenset()
+
+    def maps(self, view: View, batch: Any) -> Tensor:
+        batch.settle(view)
+        return torch.full((len(batch), *view.grid_at(batch.size)), self.level, device=batch.images.device)
 
 
 def test_empty_maps_are_told_and_not_ranked(pictures: list[Any]) -> None:
@@ -408,84 +342,6 @@ def test_mistakes_get_a_sentence(pictures: list[Any], explanation: Any, specs: A
         vitrail.evaluate("demo", pictures[:2], explanation, specs, **more)
 
 
-# --------------------------------------------------------------------------------------------------- every metric
-
-QUICK = {
-    "max_sensitivity": "max_sensitivity(samples=2)",
-    "avg_sensitivity": "avg_sensitivity(samples=2)",
-    "noise_floor": "noise_floor(samples=2)",
-    "infidelity": "infidelity(samples=8)",
-    "faithfulness_correlation": "faithfulness_correlation(samples=16)",
-    "cascading_randomisation": "cascading_randomisation(steps=2)",
-    "mprt_smooth": "mprt_smooth(samples=2, steps=1)",
-    "road": "road(shares=(0.3, 0.7))",
-    "irof": "irof(segments=9)",
-    "aic": "aic(thresholds=(0.1, 0.5))",
-    "sic": "sic(thresholds=(0.1, 0.5))",
-    "road_morf": "road_morf(shares=(0.3,))",
-    "road_lerf": "road_lerf(shares=(0.3,))",
-}
-
-
-def quick(name: str) -> str:
-    """A spec that costs few passes."""
-    fields = {field.name for field in dataclasses.fields(METRICS[name])}
-    # Metrics that take patches away by shares have steps only where pixels are hidden instead.
-    return QUICK.get(name, f"{name}(step={STEP})" if "step" in fields and "shares" not in fields else name)
-
-
-@pytest.fixture(scope="module")
-def everything(pictures: list[Any], masks: list[Any], labels: list[int]) -> dict[str, Any]:
-    return {"images": pictures[:3], "masks": masks[:3], "labels": labels[:3]}
-
-
-@pytest.mark.parametrize("name", metrics())
-def test_every_metric_gives_a_number_an_image(name: str, everything: dict[str, Any]) -> None:
-    """On a good map, on an empty one and on one with ties; and leaves the model as it was."""
-    view: View = vitrail.load("demo")
-    weights = view.fingerprint()
-    known = {key: value for key, value in everything.items() if key != "images"}
-    for method in ("decompx", Constant(0.0), Constant(1.0)):
-        found = vitrail.evaluate(view, everything["images"], {"it": method}, quick(name), **known)
-        row = found.rows[0]
-        assert row.each.shape == (3,)
-        assert np.isfinite(row.each).all() or name in ("aic", "sic", "grid_pointing_game"), (method, row.each)
-        assert row.protocol["metric"]["id"] == name
-    assert view.fingerprint() == weights
-    assert not view.model.training
-
-
-@dataclasses.dataclass(frozen=True)
-class Constant(vitrail.method.Method):
-    """The same everywhere."""
-
-    level: float = 0.0
-    id = "constant"
-    needs = frozenset()
-
-    def maps(self, view: View, batch: Any) -> Tensor:
-        batch.settle(view)
-        return torch.full((len(batch), *view.grid_at(batch.size)), self.level, device=batch.images.device)
-
-
-def test_what_is_listed() -> None:
-    assert len(metrics()) >= 38
-    assert metrics("*aopc") == ["deletion_aopc", "insertion_aopc"]
-    for name in metrics():
-        facts = describe(name)
-        assert facts.keys() >= {"id", "higher_is_better", "needs", "presets", "family", "paper", "params", "summary"}
-        assert facts["summary"].endswith("."), name
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_presets_are_specs_that_can_be_read(name: str) -> None:
-    found = expand(name)
-    assert len(found) == len(PRESETS[name].metrics)
-    for metric in found:
-        assert parse(metric.spec) == metric
-        assert name in describe(metric.id)["presets"]
-
-
 def test_memory_stays_flat() -> None:
     """Forty pictures one after the other; benchmarks/memory.py takes 2,000."""
     view = vitrail.load("demo")
@@ -501,42 +357,6 @@ def test_memory_stays_flat() -> None:
 
 
 # ------------------------------------------------------------------------------------------------- what must hold
-
-KNOWS_THE_OBJECT = [
-    f"deletion(step={STEP})",
-    f"insertion(step={STEP}, baseline=zero_norm)",
-    f"mas_deletion(step={STEP})",
-    f"mas_insertion(step={STEP}, baseline=zero_norm)",
-    "positive_perturbation",
-    "negative_perturbation",
-    "insertion_accuracy",
-    "deletion_accuracy",
-    "insertion_aopc",
-    "deletion_aopc",
-    "lodds",
-    "comprehensiveness",
-    "sufficiency",
-    "road(shares=(0.2, 0.5))",
-    "irof(segments=16)",
-    *(name for name in metrics() if METRICS[name].needs == {"masks"}),
-]
-
-
-@pytest.fixture(scope="module")
-def ranked(world: list[scenes.Scene], masks: list[Any], labels: list[int]) -> Scores:
-    truth = torch.stack([torch.from_numpy(mask) for mask in masks]).float()
-    noise = torch.rand(len(truth), 12, 12, generator=torch.Generator().manual_seed(0))
-    maps = {"perfect": truth, "random": noise, "negative": 1 - truth}
-    inputs = vitrail.load("demo").preprocess.batch([scene.pil for scene in world])
-    return vitrail.evaluate("demo", inputs, maps, KNOWS_THE_OBJECT, masks=truth.bool(), labels=labels)
-
-
-@pytest.mark.parametrize("spec", KNOWS_THE_OBJECT)
-def test_a_perfect_map_beats_a_random_one_which_beats_its_negative(ranked: Scores, spec: str) -> None:
-    values = [ranked.row(parse(spec).spec, name).value for name in ("perfect", "random", "negative")]
-    assert values == sorted(values, reverse=parse(spec).higher_is_better), values
-    assert values[0] != values[2]
-
 
 ORDER_ALONE = ["average_precision", "relevance_rank", "pointing_game", f"deletion(step={STEP})", "deletion_aopc"]
 
@@ -557,10 +377,3 @@ def test_rank_metrics_see_only_the_order(seed: int, power: int, scale: float, sh
     )
     for spec in ORDER_ALONE:
         torch.testing.assert_close(parse(spec).measure(one), parse(spec).measure(other), msg=spec)
-
-
-def test_every_metric_is_on_its_page() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
-    assert [name for name in metrics() if f"`{name}`" not in page] == []
-    assert f"{len(metrics())} metrics" in page
-    assert [name for name in PRESETS if f"| `{name}` |" not in page] == []

@@ -1,5 +1,7 @@
 """Pictures become the tensor that torchvision's transforms would make, and come back as what the model saw."""
 
+import io
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,7 @@ from torchvision import transforms
 from torchvision.transforms import InterpolationMode
 
 from vitrail.errors import InputError
-from vitrail.model import Preprocess, sources_of
+from vitrail.model import Preprocess, pictures, sources_of
 
 SHAPES = {"wide": (400, 251), "tall": (251, 401), "square": (300, 300), "exact": (256, 300), "small": (40, 31)}
 
@@ -164,10 +166,105 @@ def test_no_image(nothing):
         sources_of(nothing)
 
 
-@pytest.mark.parametrize("thing", [3, None, 2.5, [None], b"bytes"])
+@pytest.mark.parametrize("thing", [3, None, 2.5, [None], [[[3]]]])
 def test_what_is_no_image(thing):
     with pytest.raises(InputError, match="A picture must be"):
         sources_of(thing)
+
+
+def test_bytes_are_one_source_each():
+    content = io.BytesIO()
+    tiny().save(content, "PNG")
+    data = content.getvalue()
+    for source in (data, bytearray(data), memoryview(data), io.BytesIO(data)):
+        assert sources_of(source) == [source]
+        assert sources_of([source, [source]]) == [source, source]
+        assert np.array_equal(Preprocess().tensor(source), Preprocess().tensor(tiny()))
+
+
+def nested(levels: int) -> object:
+    inner: object = tiny()
+    for _ in range(levels):
+        inner = [inner]
+    return inner
+
+
+def test_lists_in_lists():
+    assert len(sources_of(nested(20))) == 1
+    endless: list[object] = []
+    endless += [endless, endless]
+    for images in (nested(50), nested(2_000), nested(20_000), endless, (one for one in [nested(2_000)])):
+        with pytest.raises(InputError, match="give them in one list"):
+            sources_of(images)
+
+
+ODD = {
+    "sparse": (lambda x: x.to_sparse(), "to_dense"),
+    "compressed": (lambda x: x[0].to_sparse_csr(), "to_dense"),
+    "quantised": (lambda x: torch.quantize_per_tensor(x.float(), 1.0, 0, torch.quint8), "dequantize"),
+    "nested": (lambda x: torch.nested.nested_tensor([x, x]), "a list of tensors"),
+    "meta": (lambda x: x.to("meta"), "one on the cpu"),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])
+@pytest.mark.parametrize("kind", ODD)
+def test_tensors_whose_numbers_lie_elsewhere(kind, dtype):
+    make, remedy = ODD[kind]
+    odd = make(torch.ones(3, 4, 4, dtype=dtype))
+    for ask in (sources_of, Preprocess().tensor, Preprocess().picture, pictures.read):
+        if kind == "nested" and ask is not sources_of:
+            odd = odd.unbind()[0].to_sparse()  # of a batch, the first
+            remedy = "to_dense"
+        with pytest.raises(InputError, match=f"must be a plain tensor, .*{remedy}"):
+            ask(odd)
+    with pytest.raises(InputError, match=r"must be a plain tensor"):
+        sources_of([tiny(), [odd]])
+    if kind == "sparse":
+        with pytest.raises(InputError, match="must be a plain tensor"):
+            sources_of(torch.ones(2, 3, 4, 4, dtype=dtype).to_sparse())
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_inputs_of_types_that_nothing_calculates_in(dtype):
+    with pytest.raises(InputError, match=r"must be of float32, float64, float16 or bfloat16, but is torch\.float8"):
+        Preprocess().tensor(torch.zeros(3, 4, 4).to(dtype))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"size": (144,)}, r"size must be two whole numbers, height and width, but \(144,\) was given"),
+        ({"size": 144}, "size must be two whole numbers"),
+        ({"size": "144"}, "size must be two whole numbers"),
+        ({"size": (144.0, 144.0)}, "size must be two whole numbers"),
+        ({"size": (True, 3)}, "size must be two whole numbers"),
+        ({"size": (3, 3, 3)}, "size must be two whole numbers"),
+        ({"size": (0, 3)}, "size must be 1 pixel or more"),
+        ({"mean": (0.5, 0.5)}, r"mean must be three numbers, one a channel, but \(0.5, 0.5\) was given"),
+        ({"mean": 0.5}, "mean must be three numbers"),
+        ({"mean": "abc"}, "mean must be three numbers"),
+        ({"mean": (0.1, float("nan"), 0.1)}, "mean must be three numbers"),
+        ({"mean": (0.1, 10**400, 0.1)}, "mean must be three numbers"),
+        ({"std": (0.5, 0.5, 0)}, "std must be three numbers above 0"),
+        ({"std": None}, "std must be three numbers above 0"),
+        ({"crop": 0}, "crop must be a number above 0"),
+        ({"crop": "all"}, "crop must be a number above 0"),
+        ({"interpolation": "cubic"}, "interpolation must be nearest .*bicubic.* but 'cubic' was given"),
+    ],
+)
+def test_settings_that_are_none(wrong, said):
+    with pytest.raises(InputError, match=said):
+        Preprocess(**wrong)
+
+
+def test_settings_may_come_from_numpy():
+    given = Preprocess(
+        tuple(np.array([30, 40])), np.array([0.1, 0.2, 0.3]), torch.tensor([0.1, 0.2, 0.3]), np.float32(1)
+    )
+    expected = Preprocess((30, 40), (0.1, 0.2, 0.3), (0.1, 0.2, 0.3), 1.0)
+    assert torch.allclose(given.tensor(photo(50, 60)), expected.tensor(photo(50, 60)))
 
 
 def test_squash_takes_the_whole_picture():

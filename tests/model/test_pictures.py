@@ -246,6 +246,46 @@ def test_no_permission(tmp_path, monkeypatch):
         pictures.read(tmp_path / "locked.png")
 
 
+ENCODED = {"bytes": bytes, "bytearray": bytearray, "memoryview": memoryview, "BytesIO": io.BytesIO}
+
+
+@pytest.mark.parametrize("kind", ENCODED)
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP"])
+def test_the_bytes_of_a_file_are_read_as_the_file(kind, form, tmp_path):
+    photo().save(tmp_path / "picture", form)
+    source = ENCODED[kind]((tmp_path / "picture").read_bytes())
+    expected = np.asarray(pictures.read(tmp_path / "picture"))
+    assert np.array_equal(pictures.read(source), expected)
+    assert np.array_equal(pictures.read(source), expected), "reading leaves it as it was"
+    assert pictures.expand([source, [source]]) == [source, source]
+
+
+def test_a_stream_is_read_from_its_start():
+    stream = io.BytesIO()
+    photo().save(stream, "PNG")
+    assert stream.tell() > 0
+    assert pictures.read(stream).size == (64, 48)
+    assert not stream.closed
+
+
+@pytest.mark.parametrize("kind", ENCODED)
+def test_bytes_that_are_no_picture_are_refused(kind, tmp_path, monkeypatch):
+    photo().save(tmp_path / "a.png")
+    photo().save(tmp_path / "page.eps")
+    whole = (tmp_path / "a.png").read_bytes()
+    for data, reason in (
+        (b"", "is empty"),
+        (b"I am a letter.", r"given as 14 bytes is not a picture file: give a JPEG"),
+        ((tmp_path / "page.eps").read_bytes(), "is not a picture file"),
+        (whole[: len(whole) // 2], r"Cannot read the picture given as .* bytes whole"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            pictures.read(ENCODED[kind](data))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(InputError, match=r"given as .* bytes has too many pixels"):
+        pictures.read(ENCODED[kind](whole))
+
+
 def test_decompression_bombs(tmp_path, monkeypatch):
     photo().save(tmp_path / "large.png")
     filters = list(warnings.filters)
@@ -334,7 +374,7 @@ def test_expand_keeps_order_and_flattens(tmp_path):
     assert pictures.expand([]) == []
 
 
-@pytest.mark.parametrize("wrong", [None, 7, b"bytes", ["a.jpg", 7]])
+@pytest.mark.parametrize("wrong", [None, 7, ["a.jpg", 7]])
 def test_expand_refuses_what_is_no_source(wrong):
     with pytest.raises(InputError, match="A picture must be"):
         pictures.expand(wrong)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 
 from helpers.zoo import module, pictures, view_of
+from vitrail import explain
 from vitrail.errors import InputError
 from vitrail.model import Likeness, Need, Target, View, load, representation, resolve
 
@@ -123,11 +124,27 @@ def test_a_name_that_is_a_number_is_a_name_first(named):
         ("--3", r"Tiny has no class called '--3'"),
         ("²", r"Tiny has no class called '²'"),
         ("", r"Tiny has no class called ''"),
+        (10**20, r"class 100000000000000000000 does not exist"),
+        (torch.tensor([1, 2, 3]).to_sparse(), r"a target tensor must be a plain one, .* sparse; give tensor\.to_dense"),
+        (torch.tensor([1, 2, 3], device="meta"), r"a target tensor must be a plain one, .* on the device meta"),
+        (np.array([None] * 3), r"a target must be"),
+        (np.array([1.0, 2, 3]), r"must hold class numbers"),
+        (np.array([2**63] * 3, np.uint64), r"class 9223372036854775808 does not exist"),
+        (Likeness([1.0, 2.0]), r"the reference must be a plain tensor; make it with"),
+        (Likeness(torch.zeros(8).to_sparse()), r"the reference must be a plain tensor"),
+        (Likeness(torch.zeros(8, device="meta")), r"the reference must be a plain tensor"),
     ],
 )
 def test_targets_that_cannot_be_meant(view, target, sentence):
     with pytest.raises(InputError, match=sentence):
         resolve(view, target, 3)
+
+
+@pytest.mark.parametrize("kind", ["digits", "negative", "number", "in a list"])
+def test_targets_of_5000_digits(view, kind):
+    target = {"digits": "9" * 5000, "negative": f"-{'9' * 5000}", "number": 10**5000, "in a list": [1, 2, -(10**5000)]}
+    with pytest.raises(InputError, match="class of so large a number does not exist: Tiny has 1000 classes"):
+        resolve(view, target[kind], 3)
 
 
 def test_a_model_without_names_wants_numbers():
@@ -202,9 +219,11 @@ def test_function(view):
 @pytest.mark.parametrize(
     ("function", "given"),
     [
-        (lambda logits: logits, r"\(3, 1000\)"),
-        (lambda logits: logits.sum(), r"\(\)"),
-        (lambda logits: logits[:2, 0], r"\(2,\)"),
+        (lambda logits: logits, r"torch\.float32 \(3, 1000\)"),
+        (lambda logits: logits.sum(), r"torch\.float32 \(\)"),
+        (lambda logits: logits[:2, 0], r"torch\.float32 \(2,\)"),
+        (lambda logits: logits[:, 0] + 1j, r"torch\.complex64 \(3,\)"),
+        (lambda logits: logits.numpy()[:, 0], "ndarray"),
         (lambda logits: 1.0, "float"),
     ],
 )
@@ -212,6 +231,56 @@ def test_function_of_a_wrong_output(view, function, given):
     _, target = resolve(view, function, 3)
     with pytest.raises(InputError, match=rf"must return one score an image, \(3,\), but it gave {given}"):
         target.score(torch.randn(3, 1000))
+
+
+def _raise(error: BaseException):
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (KeyError("x"), "KeyError: 'x'"),
+        (AssertionError(), "AssertionError: without a word"),
+        (RuntimeError("one line\nand another"), "RuntimeError: one line; it is given"),
+        (StopIteration(), "StopIteration"),
+    ],
+)
+def test_a_function_that_raises(view, error, said):
+    target = Target(None, lambda logits: _raise(error))
+    with pytest.raises(InputError, match=f"the target function raised {said}"):
+        target.score(torch.randn(3, 1000))
+
+
+@pytest.mark.parametrize("error", [InputError("a sentence"), torch.OutOfMemoryError("memory"), KeyboardInterrupt()])
+def test_what_a_function_may_raise(view, error):
+    with pytest.raises(type(error)):
+        Target(None, lambda logits: _raise(error)).score(torch.randn(3, 1000))
+
+
+FREE = {
+    "constant": lambda logits: torch.ones(len(logits)),
+    "detached": lambda logits: logits.detach()[:, 0],
+    "by item": lambda logits: torch.tensor([row[0].item() for row in logits]),
+    "whole numbers": lambda logits: logits.argmax(1),
+}
+
+
+@pytest.mark.parametrize("name", FREE)
+def test_a_function_that_does_not_depend_on_the_logits(view, name):
+    target = Target(None, FREE[name])
+    assert len(target.score(torch.randn(3, 1000))) == 3, "where no gradient is wanted, it is a number an image"
+    with pytest.raises(InputError, match="do not depend on the logits, as far as torch can tell"):
+        target.score(torch.randn(3, 1000, requires_grad=True))
+    with pytest.raises(InputError, match="do not depend on the logits"):
+        explain(view, torch.zeros(2, 3, 16, 16), "ig(steps=2)", FREE[name])
+
+
+def test_a_function_does_not_change_the_logits(view):
+    logits = torch.randn(3, 1000)
+    before = logits.clone()
+    Target(None, lambda logits: logits.zero_()[:, 0]).score(logits)
+    assert torch.equal(logits, before)
 
 
 # ------------------------------------------------------------------------------------------------------- text prompts
@@ -306,3 +375,5 @@ def test_numpy_numbers_are_numbers():
     for given in (np.int64(7), np.array([7, 7])):
         _, target = resolve(view, given, 2)
         assert target.classes.tolist() == [7, 7]
+    _, target = resolve(view, np.array([view.classes[7], "9"]), 2)
+    assert target.classes.tolist() == [7, 9]

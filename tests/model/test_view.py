@@ -104,7 +104,6 @@ def test_models_without_token_blocks_offer_features(name):
     found = view_of(name)
     assert found.grid == ZOO[name].grid
     assert found.depth == 0
-    assert found.offers - {Need.RELU} == {Need.GRADIENTS, Need.FEATURES}
     images = pictures(1, found.size)
     trace = found.trace(images)
     assert near(trace.logits.detach(), own_logits(name, images))
@@ -115,9 +114,9 @@ def test_models_without_token_blocks_offer_features(name):
         found.embed(images)
 
 
-@pytest.mark.parametrize("name", TOKEN_MODELS)
-def test_transformers_offer_everything(name):
-    assert view_of(name).offers == set(Need) - {Need.RELU}
+@pytest.mark.parametrize("name", ZOO)
+def test_models_offer_what_the_zoo_says(name):
+    assert view_of(name).offers == ZOO[name].offers
 
 
 def test_a_model_without_layers_offers_gradients_and_a_pixel_grid():

@@ -96,10 +96,10 @@ def test_adaptive_blur_stops_at_the_first_width_that_is_low_enough(ahead: bool) 
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("rise_blur(10, 5)", "an odd kernel"),
-        ("gaussian_blur(0, 5)", "an odd kernel"),
-        ("adaptive_blur(step=3)", "an even step"),
-        ("adaptive_blur(first=41, last=31)", "an even step"),
+        ("rise_blur(10, 5)", "kernel to be an odd number, 1 to 501, but kernel=10"),
+        ("gaussian_blur(0, 5)", "kernel to be an odd number, 1 to 501, but kernel=0"),
+        ("adaptive_blur(step=3)", "step to be an even number, 2 to 501, but step=3"),
+        ("adaptive_blur(first=41, last=31)", "widens from first to last"),
         ("blak_pixel", "did you mean black_pixel"),
         ("zero_norm(1)", "at most 0 parameters"),
     ],

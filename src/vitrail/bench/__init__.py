@@ -5,12 +5,15 @@ from vitrail.bench.engines import Local, Ray
 from vitrail.bench.filter import Filter
 from vitrail.bench.places import placed
 from vitrail.bench.protocol import Column, Part, Protocol, Sweep
-from vitrail.bench.protocol_files import from_dict, protocols, read_protocol, to_dict, with_explainer
-from vitrail.bench.runner import Bench, Engine, Plan, errors, run, scores
+from vitrail.bench.protocol_files import PROTOCOLS, protocols, read_protocol, with_explainer
+from vitrail.bench.protocol_json import from_dict, to_dict
+from vitrail.bench.runner import Bench, Engine, Plan, run
 from vitrail.bench.store import Store
+from vitrail.bench.stored import errors, scores
 from vitrail.bench.tables import narrowed, perform
 
 __all__ = [
+    "PROTOCOLS",
     "Bench",
     "Column",
     "Engine",

@@ -11,6 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from vitrail.data import Item, masks_of
+from vitrail.method import Batch, Method, Searches
 from vitrail.model import Target, View, full, pictures
 
 Explains = Literal["predicted", "label"]
@@ -56,9 +57,11 @@ class Chunk:
     Attributes:
         rows: One a picture.
         whole: Numbers of the rows that nothing is wrong with.
-        inputs: (rows, 3, H, W) model inputs, zero where a picture could not be read.
+        inputs: (rows, 3, H, W) model inputs, on its device; zero where a picture could not be read.
         logits: (rows, classes) the model's answers, on the CPU.
+        precision: What these were calculated in.
         shared: What metrics found out about the pictures alone, see `Case`.
+        searches: What methods found out about them, for others that render the same in another way.
     """
 
     def __init__(self, view: View, items: Sequence[Item], explains: Explains) -> None:
@@ -66,15 +69,18 @@ class Chunk:
         found = [self._open(row) for row in self.rows]
         able = [i for i, one in enumerate(found) if one is not None]
         shape = next((one.shape for one in found if one is not None), (3, *view.size))
-        self.inputs = torch.stack([torch.zeros(shape) if one is None else one for one in found])
+        inputs = torch.stack([torch.zeros(shape) if one is None else one for one in found])
+        self.inputs = inputs.to(view.device, view.dtype)
         self.logits = torch.zeros(len(items), view.num_classes)
         if able:
             with view.still(), torch.no_grad():
                 self.logits[able] = full(view.logits(self.inputs[able])).float().cpu()
+        self.precision = view.precision
         for i in able:
             self._settle(self.rows[i], self.logits[i], explains)
         self.whole = [i for i, row in enumerate(self.rows) if row.error is None]
         self.shared: dict[tuple[int, ...], dict[Any, Any]] = {}
+        self.searches = Searches()
 
     def _open(self, row: Row) -> Tensor | None:
         """Read a picture; a broken one is no reason to stop."""
@@ -102,6 +108,11 @@ class Chunk:
             each = (self.rows[i].rivals for i in rows)
             rivals = torch.tensor([[*one, *[-1] * (most - len(one))] for one in each], dtype=torch.long)
         return Target(torch.tensor([self.rows[i].explained for i in rows]), rivals=rivals)
+
+    def batch(self, rows: Sequence[int], method: Method) -> Batch:
+        """Some rows to be explained by a method; their clean logits are given where they are as exact as it wants."""
+        fits = method.keeps_half() or self.precision == "fp32"
+        return Batch(self.inputs[rows], self.target(rows), logits=self.logits[rows] if fits else None)
 
     @cached_property
     def masks(self) -> Tensor:

@@ -82,7 +82,7 @@ class Filter:
         found = torch.zeros(len(chunk.rows))
         target = Target(chunk.logits[chunk.whole].argmax(1)).to(view.device)
         images = chunk.inputs[chunk.whole].to(view.device, view.dtype)
-        with view.still(), torch.no_grad():
+        with view.still(turns=True), torch.no_grad():
             blurred = AdaptiveBlur().fill(view, images, target)
             found[chunk.whole] = target.probability(full(view.logits(blurred))).float().cpu()
         return found

@@ -10,6 +10,7 @@ from vitrail.bench.runner import Plan
 from vitrail.errors import InputError
 from vitrail.method import parse as parse_method
 from vitrail.metric import parse as parse_metric
+from vitrail.model import Precision
 
 PROTOCOL, COMMAND = "protocol.json", "command.txt"
 """What a run's folder holds beside its parts: what was asked for, and the words it was asked with."""
@@ -86,7 +87,7 @@ class Part:
     checkpoint: str | None = None
     limit: int | None = None
     chunk: int = 32
-    precision: Any = "fp32"
+    precision: Precision = "fp32"
     compiled: bool = False
     size: tuple[int, int] | None = None
 

@@ -1,13 +1,12 @@
-"""Protocols from YAML files, the papers' own or a user's, and to and from the JSON that a run's folder keeps."""
+"""Protocols from YAML files, the papers' own or a user's."""
 
 import difflib
-import fnmatch
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar, get_args
 
 import yaml
@@ -15,15 +14,38 @@ import yaml
 from vitrail.bench.chunk import Explains
 from vitrail.bench.filter import Filter
 from vitrail.bench.protocol import Column, Part, Protocol, Sweep
+from vitrail.bench.protocol_json import to_dict
 from vitrail.errors import InputError
 from vitrail.method import METHODS
 from vitrail.method import parse as parse_method
 from vitrail.metric import expand
 from vitrail.metric import parse as parse_metric
 from vitrail.model import Precision
+from vitrail.registry import Registry
 
 FOLDER = Path(__file__).parent / "papers"
 """The papers' tables and figures, a file each."""
+
+
+def _enter(folder: Path, prefix: str = "") -> None:
+    for file in folder.rglob("*.yaml"):
+        PROTOCOLS.enter(prefix + file.relative_to(folder).with_suffix("").as_posix(), file)
+
+
+def _adopt(name: str, package: ModuleType) -> None:
+    for folder in package.__path__:
+        _enter(Path(folder), f"{name}/")
+
+
+PROTOCOLS: Registry[Path] = Registry(
+    "protocol",
+    "vitrail.protocols",
+    adopt=_adopt,
+    tell=lambda name, _: to_dict(read_protocol(name)),
+)
+"""The files of protocols by name. A plug-in gives a package; the YAML files in its folder are NAME/FILE."""
+
+_enter(FOLDER)
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -49,10 +71,9 @@ def protocols(pattern: str = "*") -> list[str]:
         >>> protocols("tis/table*")
         ['tis/table1', 'tis/table2', 'tis/table3', 'tis/table4']
     """
-    names = (file.relative_to(FOLDER).with_suffix("").as_posix() for file in FOLDER.rglob("*.yaml"))
-    found = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
     return sorted(
-        found, key=lambda name: [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
+        PROTOCOLS.names(pattern),
+        key=lambda name: [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)],
     )
 
 
@@ -73,9 +94,10 @@ def read_protocol(name: str | Path, *, explainer: str | None = None) -> Protocol
         if not path.is_file():
             raise InputError(f"there is no file {text}; give a protocol's file, or a name of 'vitrail protocols'")
         return _protocol(path.stem, _explained_by(explainer, _yaml(path, text)), text)
-    if text not in protocols():
+    if text not in PROTOCOLS:
         raise InputError(f"there is no protocol called {text!r}; {_hint(text)}")
-    return _protocol(text, _explained_by(explainer, _yaml(FOLDER / f"{text}.yaml", text)), text)
+    name = PROTOCOLS.current(text)
+    return _protocol(name, _explained_by(explainer, _yaml(PROTOCOLS[name], name)), name)
 
 
 def _hint(name: str) -> str:
@@ -377,61 +399,3 @@ def _published(
         _plain(told, dict.fromkeys(told, NUMBER), f"{where}, published for {label!r}")
         found[label] = {name: float(number) for name, number in told.items()}
     return {label: told for label, told in found.items() if told}, words
-
-
-# --------------------------------------------------------------------------------------------------------------- JSON
-
-
-def to_dict(protocol: Protocol) -> dict[str, Any]:
-    """A protocol as JSON can hold it; `from_dict` gives the very same back."""
-    return {
-        "name": protocol.name,
-        "title": protocol.title,
-        "paper": protocol.paper,
-        "note": protocol.note,
-        "parts": [_part_to_dict(part) for part in protocol.parts],
-    }
-
-
-def _part_to_dict(part: Part) -> dict[str, Any]:
-    found = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(part).items()}
-    found["columns"] = [{"name": one.name, "terms": [list(term) for term in one.terms]} for one in part.columns]
-    found["filter"] = part.filter.given
-    if part.sweep is not None:
-        found["sweep"] = {"axis": part.sweep.axis, "at": {key: list(place) for key, place in part.sweep.at.items()}}
-    return found
-
-
-def from_dict(given: Mapping[str, Any]) -> Protocol:
-    """A protocol from what `to_dict` made of it. Nothing is looked up again: it is what was run.
-
-    Example:
-        >>> one = read_protocol("tis/table3")
-        >>> from_dict(to_dict(one)) == one
-        True
-    """
-    try:
-        parts = tuple(_part_from_dict(part) for part in given["parts"])
-        return Protocol(**{**given, "parts": parts})
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"this is no protocol that vitrail wrote ({error!r}); run it again") from error
-
-
-def _part_from_dict(given: Mapping[str, Any]) -> Part:
-    columns = tuple(
-        Column(one["name"], tuple((spec, weight) for spec, weight in one["terms"])) for one in given["columns"]
-    )
-    sweep = given["sweep"]
-    if sweep is not None:
-        sweep = Sweep(sweep["axis"], {key: (line, place) for key, (line, place) in sweep["at"].items()})
-    size = given["size"]
-    return Part(
-        **{
-            **given,
-            "columns": columns,
-            "ours": tuple(given["ours"]),
-            "filter": Filter(**given["filter"]),
-            "sweep": sweep,
-            "size": None if size is None else tuple(size),
-        }
-    )

@@ -1,26 +1,28 @@
 """Run a plan: every method on every image, judged by every metric, into a store that any later run goes on from."""
 
 import hashlib
-import json
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import pyarrow as pa
 import torch
 
 from vitrail.bench.chunk import Chunk, Explains
 from vitrail.bench.filter import Filter
+from vitrail.bench.shapes import misfit
 from vitrail.bench.store import Store
-from vitrail.bench.unit import Unit, explained, judged, units
+from vitrail.bench.stored import CHOSEN, MORE, columns_of, names_of, parts_of, scores
+from vitrail.bench.unit import FILTER, Unit, column_of, explained, judged, units
 from vitrail.data import Dataset, Item, dataset
 from vitrail.errors import InputError, option
+from vitrail.events import Cancel, Observer, Work, observers_of, working
 from vitrail.explanation import versions
+from vitrail.files import json_bytes
 from vitrail.method import parse as parse_method
-from vitrail.metric import Metric, Pool, Score, Scores, expand, parse, score
+from vitrail.metric import Metric, Pool, Scores, expand, parse
 from vitrail.model import Precision, View, load
 
 CLASSES = (
@@ -35,9 +37,6 @@ OTHERS = 64
 
 CANDIDATES = 4
 """Where a filter and a limit are asked for: pictures looked at for each one wanted."""
-
-FILTER, CHOSEN = "filter", "chosen/00000"
-"""The parts of a run that say which pictures take part: the filter's answers, and the pictures chosen."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +109,8 @@ class Bench:
         self.view = load(self.plan.model, checkpoint, size=self.plan.size, device=self.device)
         for spec in self.plan.methods:
             parse_method(spec).check(self.view)
+        searches = Counter(parse_method(spec).search_spec() for spec in self.plan.methods)
+        self._repeated = {spec for spec, count in searches.items() if count > 1}
         self._others: Pool | None = None
         self._data: Dataset | None = None
         self._opened: tuple[tuple[Item, ...], Chunk] | None = None
@@ -159,7 +160,7 @@ class Bench:
         return units(self.every.items, [FILTER], self.plan.chunk) if self.plan.filter.given else []
 
     def choose(self, store: Store) -> Dataset:
-        """The pictures that take part, once all gates are done. Who is first to know writes it down."""
+        """Choose the pictures that take part, once the filter has seen all; the first runner stores the choice."""
         found: list[tuple[Item, str | None]] = [(item, None) for item in self.every]
         if self.plan.filter.given:
             records = [record for unit in self.gates() for record in store.read(unit.name).to_pylist()]
@@ -193,26 +194,27 @@ class Bench:
             parts: What the store has of it, see `parts_of`.
         """
         parts = parts or ([unit.name] if store.has(unit.name) else [])  # another runner may have done it meanwhile
-        with self.view.using(self.plan.precision, self.plan.compiled or None), self.view.still():
+        with self.view.using(self.plan.precision, self.plan.compiled or None), self.view.still(turns=True):
             if unit.method == FILTER:
                 if unit.name not in parts:
                     _put(store, unit.name, self.plan.filter.table(self.view, self.opened(unit)))
                 return unit.name not in parts
             method = parse_method(unit.method)
             if unit.name not in parts:
-                table = explained(self.view, self.opened(unit), method)
+                shares = method.search_spec() in self._repeated
+                table = explained(self.view, self.opened(unit), method, shares=shares)
                 metrics = [parse(spec) for spec in self.plan.metrics]
                 others = self.others(metrics)
                 _put(store, unit.name, judged(self.view, self.opened(unit), table, method, metrics, others))
                 return True
             table, known = store.read(unit.name), columns_of(store, parts)
-            lacking = [parse(spec) for spec in self.plan.metrics if spec not in known]
-            digest = hashlib.sha256("\n".join(metric.spec for metric in lacking).encode()).hexdigest()[:8]
+            lacking = [parse(spec) for spec in self.plan.metrics if column_of(spec) not in known]
+            digest = hashlib.sha256("\n".join(column_of(metric.spec) for metric in lacking).encode()).hexdigest()[:8]
             name = f"{unit.name}{MORE}{digest}"
             if not lacking or store.has(name):
                 return False
             more = judged(self.view, self.opened(unit), table, method, lacking, self.others(lacking))
-            _put(store, name, more.select(["image", *(metric.spec for metric in lacking)]))
+            _put(store, name, more.select(["image", *(column_of(metric.spec) for metric in lacking)]))
             return True
 
     def opened(self, unit: Unit) -> Chunk:
@@ -253,19 +255,15 @@ class Engine(Protocol):
 
     device: str | None
 
-    def work(self, bench: Bench, store: Store, todo: Sequence[tuple[Unit, Sequence[str]]], progress: bool) -> None:
+    def work(self, bench: Bench, store: Store, todo: Sequence[tuple[Unit, Sequence[str]]], work: Work) -> None:
         """Do the work, and return when all of it is in the store.
 
         Args:
             bench: The plan.
             store: The run.
             todo: Units, each with the parts that the store has of it.
-            progress: Show a progress bar.
+            work: Told of every unit that is done.
         """
-
-
-MORE = "+"
-"""Between the name of a unit and the digest of metrics that were asked for later."""
 
 
 def _put(store: Store, name: str, table: pa.Table) -> None:
@@ -275,26 +273,6 @@ def _put(store: Store, name: str, table: pa.Table) -> None:
     store.write(name, table)
 
 
-def parts_of(store: Store) -> dict[str, list[str]]:
-    """The names of all parts, by the unit they belong to."""
-    found = defaultdict(list)
-    for name in store.units():
-        folder, _, last = name.rpartition("/")  # a method's own name may hold the sign too: gradcam++
-        found[f"{folder}/{last.partition(MORE)[0]}"].append(name)
-    return dict(found)
-
-
-def columns_of(store: Store, parts: Sequence[str], *, maps: bool = True) -> dict[str, pa.ChunkedArray]:
-    """The columns of some parts of one unit, by name; maps are much the largest, and not always wanted."""
-    tables = [store.read(name, None if maps else [n for n in store.names(name) if n != "map"]) for name in parts]
-    return {column: table[column] for table in tables for column in table.column_names}
-
-
-def names_of(store: Store, parts: Sequence[str]) -> list[str]:
-    """The names of the columns of some parts."""
-    return [name for part in parts for name in store.names(part)]
-
-
 def run(
     plan: Plan,
     out: str | Store,
@@ -302,6 +280,9 @@ def run(
     device: str | Sequence[str] | None = None,
     engine: Engine | None = None,
     progress: bool = False,
+    observers: Iterable[Observer] = (),
+    cancel: Cancel | None = None,
+    repair: bool = False,
     begun: Callable[[], object] = lambda: None,
 ) -> Scores:
     """Run a plan, or what is left of it.
@@ -312,6 +293,9 @@ def run(
         device: Where the model lives; several work side by side.
         engine: What does the work; this process by default.
         progress: Show a progress bar.
+        observers: Functions that are told of every event of the work, see `vitrail.events`.
+        cancel: A token by which another thread can stop the work; what is done by then stays.
+        repair: Make parts again that are damaged; otherwise they are refused.
         begun: Called once the run is known to be possible, before any work.
 
     Example:
@@ -327,10 +311,13 @@ def run(
     bench = Bench(plan, engine.device)
     store.begin(bench.facts(), unsaid={"maps": "float16"})
     _pin(plan, store)
+    if repair:
+        store.repair()
     begun()
-    _finish(engine, bench, store, bench.gates(), progress)
+    told = observers_of(progress, observers), cancel
+    _finish(engine, bench, store, bench.gates(), *told)
     bench.choose(store)
-    _finish(engine, bench, store, bench.units(), progress)
+    _finish(engine, bench, store, bench.units(), *told)
     return scores(plan, store)
 
 
@@ -340,8 +327,11 @@ LEARNED = "learned.json"
 
 def _pin(plan: Plan, store: Store) -> None:
     """Refuse another explainer under the name of one that rows were made with already."""
-    known: dict[str, str] = json.loads(store.noted(LEARNED) or "{}")
-    now = {spec: stamp for spec in plan.methods if (stamp := parse_method(spec).stamp())}
+    known = store.noted_mapping(LEARNED) or {}
+    wrong = misfit(known, dict.fromkeys(known, str))
+    if wrong:
+        raise InputError(f"{store.place}/{LEARNED} does not name explainers: {wrong}; choose another folder")
+    now = {one.first_spec: stamp for one in map(parse_method, plan.methods) if (stamp := one.stamp())}
     for spec, stamp in now.items():
         if known.get(spec, stamp) != stamp:
             raise InputError(
@@ -349,78 +339,24 @@ def _pin(plan: Plan, store: Store) -> None:
                 "choose another folder"
             )
     if now.keys() - known.keys():
-        store.note(LEARNED, json.dumps(known | now, indent=1))
+        store.note(LEARNED, json_bytes(known | now).decode())
 
 
-def _finish(engine: Engine, bench: Bench, store: Store, wanted: Sequence[Unit], progress: bool) -> None:
+def _finish(
+    engine: Engine,
+    bench: Bench,
+    store: Store,
+    wanted: Sequence[Unit],
+    observers: Sequence[Observer],
+    cancel: Cancel | None,
+) -> None:
     """Do what the store lacks of some units."""
     known, left = parts_of(store), []
     for unit in wanted:
         parts = known.get(unit.name, [])
-        asked = () if unit.method == FILTER else bench.plan.metrics
-        if not parts or not set(asked) <= set(names_of(store, parts)):
+        asked = () if unit.method == FILTER else map(column_of, bench.plan.metrics)
+        if unit.name not in parts or not set(asked) <= set(names_of(store, parts)):
             left.append((unit, parts))
     if left:
-        engine.work(bench, store, left, progress)
-
-
-def scores(plan: Plan, store: Store) -> Scores:
-    """The table of a run, from what is stored; images of units that are not done, or that failed, do not count."""
-    facts = store.manifest()
-    if facts is None:
-        raise InputError(f"{store.place} holds no run")
-    if not store.has(CHOSEN):
-        raise InputError(f"{store.place} holds a run that has only begun; start it again to go on")
-    images = [record["image"] for record in store.read(CHOSEN).to_pylist() if record["error"] is None]
-    gathered: dict[tuple[str, str], list[torch.Tensor | None]] = defaultdict(list)
-    seconds, forwards = 0.0, 0.0
-    known = parts_of(store)
-    for method in plan.methods:
-        for number, first in enumerate(range(0, len(images), facts["chunk"])):
-            columns = columns_of(store, known.get(Unit(method, number, ()).name, ()), maps=False)
-            count = min(facts["chunk"], len(images) - first)
-            seconds += _total(columns, "seconds")
-            forwards += _total(columns, "forwards")
-            for spec in plan.metrics:
-                values = columns[spec].to_pylist() if spec in columns else [None] * count
-                found = [None if v is None else torch.tensor(v, dtype=torch.float64) for v in values]
-                gathered[method, spec] += found
-    rows = []
-    for (method, spec), values in gathered.items():
-        metric = parse(spec)
-        protocol = {key: facts[key] for key in ("explains", "precision")} | {"metric": metric.config}
-        if all(value is None for value in values):
-            nothing = np.full(len(values), np.nan)
-            rows.append(Score(method, spec, np.nan, np.nan, np.nan, metric.higher_is_better, nothing, protocol))
-        else:
-            rows.append(score(method, metric, _stacked(values), protocol))
-    return Scores(
-        rows=tuple(rows),
-        images=tuple(images),
-        model=facts["model"],
-        fingerprint=facts["weights"],
-        seconds=seconds,
-        forwards=round(forwards),
-        versions=facts["versions"],
-    )
-
-
-def _total(columns: dict[str, pa.ChunkedArray], name: str) -> float:
-    return sum(value for value in columns[name].to_pylist() if value is not None) if name in columns else 0.0
-
-
-def _stacked(values: Sequence[torch.Tensor | None]) -> torch.Tensor:
-    """(N,) or (N, P) what a metric measured; NaN for images without a number."""
-    width = max((len(value) for value in values if value is not None), default=1)
-    nothing = torch.full((width,), torch.nan, dtype=torch.float64)
-    found = torch.stack([nothing if value is None else value for value in values])
-    return found[:, 0] if width == 1 else found
-
-
-def errors(store: Store) -> Iterator[dict[str, str]]:
-    """Which images were left out, by which method, and why."""
-    for name in store.units():
-        if "error" in store.names(name):
-            for record in store.read(name, ["image", "error"]).to_pylist():
-                if record["error"] is not None:
-                    yield {"unit": name, **record}
+        with working("run", len(left), "unit", observers=observers, cancel=cancel) as work:
+            engine.work(bench, store, left, work)

@@ -2,10 +2,10 @@
 
 Any place that fsspec knows will do: a path, ``s3://...``, ``memory://...``. A part belongs to one unit of work and is
 written once, under a temporary name first. Who dies in between leaves nothing that another could mistake for a part.
+A part has a checksum, which is verified when the part is first read.
 """
 
 import contextlib
-import io
 import json
 import posixpath
 import uuid
@@ -15,13 +15,19 @@ from typing import Any
 
 import fsspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
 
-from vitrail.errors import InputError
-from vitrail.explanation import check_writable
+from vitrail.bench import sealed
+from vitrail.errors import InputError, option
+from vitrail.files import check_writable, json_bytes
 
 MANIFEST, PARTS, ENDING = "manifest.json", "parts", ".parquet"
+
+NAMED = 5
+"""So many damaged parts at most are named in a message."""
+
+DEEPEST = 32
+"""Levels that the JSON of a run may have, one inside the other: far more than vitrail writes."""
 
 
 class Store:
@@ -41,6 +47,7 @@ class Store:
     def __init__(self, place: str) -> None:
         self.place = place
         self._names: dict[str, list[str]] = {}
+        self._whole: set[str] = set()
         try:
             self._files, self._root = fsspec.core.url_to_fs(str(place))
         except (ImportError, ValueError) as error:
@@ -68,7 +75,7 @@ class Store:
         if known is None:
             if any(True for _ in self.units()) and self.manifest() is None:  # another runner may have begun meanwhile
                 raise InputError(f"{self.place} holds parts of a run but no {MANIFEST}; choose another folder")
-            self._put(MANIFEST, json.dumps(wanted, indent=1, ensure_ascii=False).encode())
+            self._put(MANIFEST, json_bytes(wanted))
             return
         gaps = list(differences({**(unsaid or {}), **known}, wanted))
         if gaps:
@@ -78,24 +85,32 @@ class Store:
 
     def manifest(self) -> dict[str, Any] | None:
         """What was said when the run began; None where none has."""
-        try:
-            found: dict[str, Any] = json.loads(self._get(MANIFEST))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            raise InputError(f"{self.place}/{MANIFEST} cannot be read ({error}); choose another folder") from error
-        return found
+        return self.noted_mapping(MANIFEST)
 
     def note(self, name: str, text: str) -> None:
         """Put down a text beside the parts, in place of an older one of that name."""
-        self._put(name, text.encode())
+        self._put(name, text.encode(errors="backslashreplace"))
 
     def noted(self, name: str) -> str | None:
         """A text that `note` put down; None where there is none."""
         try:
-            return self._get(name).decode()
+            return self._get(name).decode(errors="backslashreplace")
         except FileNotFoundError:
             return None
+
+    def noted_mapping(self, name: str) -> dict[str, Any] | None:
+        """The mapping that a JSON file beside the parts holds; None where there is no such file."""
+        try:
+            found = json.loads(self._get(name))
+            if not isinstance(found, dict):
+                raise ValueError(f"it holds {_short(found)} instead of names with values")
+            if _depth(found) > DEEPEST:
+                raise ValueError("it is nested too deeply")
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, RecursionError) as error:
+            raise InputError(f"{self.place}/{name} cannot be read ({error}); choose another folder") from error
+        return found
 
     def within(self, name: str) -> "Store":
         """A store in a folder of this one."""
@@ -127,14 +142,12 @@ class Store:
         """
         if self.has(unit):
             return
-        buffer = io.BytesIO()
-        pq.write_table(table, buffer, compression="zstd")
-        self._put(f"{PARTS}/{unit}{ENDING}", buffer.getvalue())
+        self._put(f"{PARTS}/{unit}{ENDING}", sealed.seal(table))
 
     def names(self, unit: str) -> list[str]:
         """The names of a part's columns. A part never changes, so they are looked up once."""
         if unit not in self._names:
-            self._names[unit] = pq.read_schema(io.BytesIO(self._part(unit))).names
+            self._names[unit] = sealed.names(self._part(unit))
         return self._names[unit]
 
     def read(self, unit: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -144,19 +157,55 @@ class Store:
             unit: A name such as ``genatt/00012``.
             columns: Only these.
         """
-        return pq.read_table(io.BytesIO(self._part(unit)), columns=None if columns is None else list(columns))
+        return sealed.rows(self._part(unit), columns)
+
+    def repair(self) -> list[str]:
+        """Remove the parts that are damaged, so that the run makes them again; their names."""
+        found = list(self._damaged())
+        for unit in found:
+            path = self._path(f"{PARTS}/{unit}{ENDING}")
+            try:
+                self._files.rm(path)
+            except FileNotFoundError:  # another runner repairs the run too
+                continue
+            except OSError as error:
+                raise InputError(f"{path} cannot be removed ({error.strerror or error}); remove it yourself") from error
+        return found
+
+    def _damaged(self) -> Iterator[str]:
+        for unit in self.units():
+            try:
+                self._checked(unit)
+            except sealed.DamagedError:
+                yield unit
 
     def _part(self, unit: str) -> bytes:
+        """The bytes of a part that is not damaged. Where it is, all damaged ones are named."""
+        try:
+            return self._checked(unit)
+        except sealed.DamagedError as error:
+            damaged = [repr(one) for one in self._damaged()]
+            more = f" and {len(damaged) - NAMED:,} more" * (len(damaged) > NAMED)
+            what = f"the part {unit!r} of {self.place} is damaged ({error})"
+            if len(damaged) > 1:
+                what = f"{len(damaged):,} parts of {self.place} are damaged: {', '.join(damaged[:NAMED])}{more}"
+            raise InputError(
+                f"{what}; start the run again with {option('repair', python='repair=True')}, which makes "
+                f"{'them' if len(damaged) > 1 else 'it'} again"
+            ) from error
+
+    def _checked(self, unit: str) -> bytes:
         try:
             data = self._get(f"{PARTS}/{unit}{ENDING}")
-            pq.read_metadata(io.BytesIO(data))
-            return data
         except FileNotFoundError as error:
             raise InputError(f"{self.place} has no part {unit!r}; start the run again to make it") from error
-        except pa.ArrowException as error:
-            raise InputError(
-                f"the part {unit!r} of {self.place} is damaged ({error}); delete it and start the run again"
-            ) from error
+        except OSError as error:
+            why = error.strerror or error
+            raise InputError(f"the part {unit!r} of {self.place} cannot be read ({why}); mend the folder") from error
+        if unit not in self._whole:
+            sealed.check(data)
+            self._whole.add(unit)
+        return data
 
     # ------------------------------------------------------------------------------------------------------- files
 
@@ -183,6 +232,15 @@ class Store:
                 f"{self.place}/{name} cannot be written ({error.strerror or error}); make room or mend the folder, "
                 "then start the run again: it goes on from here"
             ) from error
+
+
+def _depth(value: Any) -> int:
+    """Levels of mappings and lists, one inside the other."""
+    found, level = 0, [value]
+    while level := [one for one in level if isinstance(one, dict | list)]:
+        found += 1
+        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
+    return found
 
 
 def differences(known: Any, wanted: Any, name: str = "") -> Iterator[str]:

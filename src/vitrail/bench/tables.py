@@ -1,7 +1,7 @@
 """Run a protocol into a folder: its parts one after the other, each a run of its own."""
 
 import difflib
-import json
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -9,12 +9,16 @@ from typing import TypeVar
 
 from vitrail.bench.places import placed, require
 from vitrail.bench.protocol import COMMAND, PROTOCOL, Column, Part, Protocol
-from vitrail.bench.protocol_files import from_dict, to_dict
+from vitrail.bench.protocol_json import from_dict, to_dict
 from vitrail.bench.runner import Engine, run
 from vitrail.bench.store import Store
-from vitrail.errors import InputError
+from vitrail.errors import InputError, Renamed
+from vitrail.events import Cancel, Observer
+from vitrail.files import json_bytes
 from vitrail.method import parse as parse_method
 from vitrail.metric import expand
+from vitrail.metric import parse as parse_metric
+from vitrail.spec import Configured
 
 
 def perform(
@@ -24,11 +28,15 @@ def perform(
     device: str | Sequence[str] | None = None,
     engine: Engine | None = None,
     progress: bool = False,
+    observers: Iterable[Observer] = (),
+    cancel: Cancel | None = None,
+    repair: bool = False,
     command: str | None = None,
 ) -> Store:
     """Run all parts of a protocol, or what is left of them. What an earlier run of the folder had is kept.
 
-    Methods that were asked for before and are not now wait: several runners can share a folder, each with some of them.
+    Methods of an earlier run that are not asked for now are left as they are, so that several runners can share a
+    folder, each with some of the methods.
     Those of now get the columns of before as well.
 
     Args:
@@ -37,6 +45,9 @@ def perform(
         device: Where the models live; several work side by side.
         engine: What does the work; this process by default.
         progress: Show progress bars.
+        observers: Functions that are told of every event of the work, see `vitrail.events`.
+        cancel: A token by which another thread can stop the work; what is done by then stays.
+        repair: Make parts again that are damaged; otherwise they are refused.
         command: How it was asked for, for the report.
     """
     protocol = placed(protocol)
@@ -53,11 +64,21 @@ def perform(
                 f"{store.place} holds a run of {known.name}, not of {protocol.name}; choose another folder"
             )
         protocol = joined(known, protocol)
-    begun = partial(store.note, PROTOCOL, json.dumps(to_dict(protocol), indent=1, ensure_ascii=False))
+    begun = partial(store.note, PROTOCOL, json_bytes(to_dict(protocol)).decode())
     try:
         for part in wanted:
             now = replace(protocol.part(part.name), methods=part.methods, ours=part.ours)
-            run(now.plan(), store.within(part.name), device=device, engine=engine, progress=progress, begun=begun)
+            run(
+                now.plan(),
+                store.within(part.name),
+                device=device,
+                engine=engine,
+                progress=progress,
+                observers=observers,
+                cancel=cancel,
+                repair=repair,
+                begun=begun,
+            )
     except InputError:
         if before is not None:
             store.note(PROTOCOL, before)  # what was refused is not what the folder holds
@@ -70,13 +91,44 @@ def perform(
 
 def recorded(store: Store) -> Protocol | None:
     """The protocol that a folder holds a run of; None where it holds none."""
-    text = store.noted(PROTOCOL)
-    if text is None:
-        return None
+    found = store.noted_mapping(PROTOCOL)
     try:
-        return from_dict(json.loads(text))
-    except (ValueError, KeyError, TypeError) as error:
+        return None if found is None else _respelled(from_dict(found))
+    except InputError as error:
         raise InputError(f"{store.place}/{PROTOCOL} cannot be read ({error}); choose another folder") from error
+
+
+def _respelled(protocol: Protocol) -> Protocol:
+    """The same in the words of today: a run may be older than they are."""
+
+    def method(spec: str) -> str:
+        return _today(parse_method, spec)
+
+    def column(one: Column) -> Column:
+        terms = tuple((_today(parse_metric, spec), weight) for spec, weight in one.terms)
+        named = [new for (old, _), (new, _) in zip(one.terms, terms) if old == one.name]
+        return Column(named[0] if named else one.name, terms)
+
+    parts = [
+        replace(
+            part,
+            methods={label: method(spec) for label, spec in part.methods.items()},
+            ours=tuple(map(method, part.ours)),
+            columns=tuple(map(column, part.columns)),
+        )
+        for part in protocol.parts
+    ]
+    return replace(protocol, parts=tuple(parts))
+
+
+def _today(read: Callable[[str], Configured], spec: str) -> str:
+    """What a stored spec is now, without a warning; one that cannot be read stays, and is told of where it is used."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Renamed)
+        try:
+            return read(spec).spec
+        except InputError:
+            return spec
 
 
 def narrowed(

@@ -4,8 +4,7 @@ Maps are kept at their own grid in float32, as they are: so new metrics on store
 would have given at once, and no cell changes its place among the others, which is all that some methods find.
 """
 
-import hashlib
-import re
+import functools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,10 +18,15 @@ from torch import Tensor
 from vitrail.bench.chunk import FAILURES, Chunk
 from vitrail.data import Item
 from vitrail.errors import InputError
-from vitrail.front import explain
-from vitrail.method import Method
+from vitrail.files import slug
+from vitrail.method import Explained, Method, Searches, explain_batch
+from vitrail.method import parse as parse_method
 from vitrail.metric import Case, Metric, Pool
-from vitrail.model import View, is_out_of_memory
+from vitrail.metric import parse as parse_metric
+from vitrail.model import View, in_parts, is_out_of_memory
+
+FILTER = "filter"
+"""What stands for a method in the units of a filter."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +46,19 @@ class Unit:
     @property
     def name(self) -> str:
         """What its part is called in a store: ``ig-steps=20-1a2b3c4d/00012``."""
-        return f"{slug(self.method)}/{self.number:05d}"
+        return f"{folder_of(self.method)}/{self.number:05d}"
 
 
-def slug(spec: str) -> str:
-    """A spec as the name of a folder: legible, and told apart from others by a few digits of its hash."""
-    words = re.sub(r"[^\w=.,+-]+", "-", spec.replace(" ", "")).strip("-")[:60]
-    return f"{words}-{hashlib.sha256(spec.encode()).hexdigest()[:8]}"
+@functools.cache
+def folder_of(method: str) -> str:
+    """The folder of a method's parts: by the words that its spec had first, so that no renaming leaves parts behind."""
+    return slug(method if method == FILTER else parse_method(method).first_spec, stamped=True)
+
+
+@functools.cache
+def column_of(metric: str) -> str:
+    """The column of a metric's numbers, by its spec; likewise."""
+    return parse_metric(metric).first_spec
 
 
 def units(items: Sequence[Item], methods: Sequence[str], chunk: int) -> list[Unit]:
@@ -62,13 +72,14 @@ def units(items: Sequence[Item], methods: Sequence[str], chunk: int) -> list[Uni
     ]
 
 
-def explained(view: View, chunk: Chunk, method: Method) -> pa.Table:
+def explained(view: View, chunk: Chunk, method: Method, *, shares: bool = False) -> pa.Table:
     """One row an image: its map, what was explained, the cost; or why there is none.
 
     Args:
         view: The model.
         chunk: The images.
         method: What explains them.
+        shares: Whether its search is kept with the chunk, because another method renders the same.
     """
     records = [
         {"image": row.item.name} | {key: getattr(row, key) for key in ("error", "label", "predicted", "confidence")}
@@ -77,7 +88,7 @@ def explained(view: View, chunk: Chunk, method: Method) -> pa.Table:
     for record, row in zip(records, chunk.rows):
         record["explained"] = row.explained
     if chunk.whole:
-        _explain(view, chunk, chunk.whole, method, records)
+        _explain(view, chunk, chunk.whole, method, records, chunk.searches if shares else None)
     return pa.Table.from_pylist(records, schema=SCHEMA)
 
 
@@ -96,17 +107,17 @@ def judged(
     """
     records = table.to_pylist()
     rows = [i for i, record in enumerate(records) if record["error"] is None]
-    columns: dict[str, list[list[float] | None]] = {metric.spec: [None] * len(records) for metric in metrics}
+    columns: dict[str, list[list[float] | None]] = {column_of(metric.spec): [None] * len(records) for metric in metrics}
     if rows:
         masked = any("masks" in metric.needs for metric in metrics)
         case = _case(view, chunk, rows, [records[i] for i in rows], method, others, masked)
         for metric in metrics:
             found = metric.measure(case).double().cpu().reshape(len(rows), -1)
             for i, values in zip(rows, found.tolist()):
-                columns[metric.spec][i] = values
+                columns[column_of(metric.spec)][i] = values
         case.forget()
-    for spec, values in columns.items():
-        table = table.append_column(spec, pa.array(values, pa.list_(pa.float64())))
+    for column, values in columns.items():
+        table = table.append_column(column, pa.array(values, pa.list_(pa.float64())))
     return table
 
 
@@ -143,11 +154,32 @@ SCHEMA = pa.schema(
 )
 
 
-def _explain(view: View, chunk: Chunk, rows: Sequence[int], method: Method, records: Sequence[dict[str, Any]]) -> None:
+def _explain(
+    view: View,
+    chunk: Chunk,
+    rows: Sequence[int],
+    method: Method,
+    records: Sequence[dict[str, Any]],
+    searches: Searches | None,
+) -> None:
     """All at once; where that fails, one by one, so that the image to blame is found and the others go on."""
-    start = time.perf_counter()
+
+    def some(part: slice) -> tuple[Explained, float]:
+        start = time.perf_counter()
+        (found,) = explain_batch(view, method, [chunk.batch(rows[part], method)], searches)
+        return found, (time.perf_counter() - start) / len(found.maps)
+
     try:
-        found = explain(view, chunk.inputs[rows], method, chunk.target(rows), batch=len(rows))
+        for part, (found, seconds) in in_parts(len(rows), len(rows), some):
+            searched = found.searched  # perhaps for another method: it costs what it cost then
+            cost = {
+                "seconds": max(seconds, searched.seconds),
+                "forwards": searched.cost.forwards,
+                "backwards": searched.cost.backwards,
+            }
+            empty = found.maps.flatten(1).amax(1) == found.maps.flatten(1).amin(1)
+            for row, values, nothing, notes in zip(rows[part], found.maps.cpu(), empty.tolist(), found.notes):
+                records[row].update(kept(values) | cost | {"empty": nothing, "notes": list(notes)})
     except FAILURES as error:
         if len(rows) == 1:
             records[rows[0]]["error"] = f"{method.spec} failed: {error}"
@@ -155,14 +187,7 @@ def _explain(view: View, chunk: Chunk, rows: Sequence[int], method: Method, reco
         if is_out_of_memory(error):
             raise
         for row in rows:
-            _explain(view, chunk, [row], method, records)
-        return
-    for row, empty, notes in zip(rows, found.empty.tolist(), found.notes):
-        records[row].update(empty=empty, notes=list(notes))
-    seconds = time.perf_counter() - start
-    cost = {"seconds": seconds, "forwards": found.forwards, "backwards": found.backwards}
-    for row, values in zip(rows, found.maps):
-        records[row].update(kept(values) | {name: value / len(rows) for name, value in cost.items()})
+            _explain(view, chunk, [row], method, records, searches)
 
 
 def _case(
@@ -185,4 +210,5 @@ def _case(
         method=method,
         others=others,
         shared=chunk.shared.setdefault(tuple(rows), {}),
+        logits=chunk.logits[rows],
     )

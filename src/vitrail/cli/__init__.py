@@ -4,10 +4,11 @@ import ctypes
 import os
 import platform
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -25,7 +26,7 @@ from vitrail.cli.report import Report
 from vitrail.cli.scenes import Scenes
 from vitrail.cli.train import Train
 from vitrail.cli.words import flags_of
-from vitrail.errors import InputError, speaking
+from vitrail.errors import BrokenPlugin, InputError, Renamed, speaking
 
 __all__ = ["main"]
 
@@ -54,7 +55,7 @@ TRIM_ABOVE, MOST_MAPPED = -1, -4
 LISTS = ("--method", "--metric", "--target", "--methods", "--metrics", "--classes", "--images", "--data", "--part")
 """Flags that may be repeated: ``--method ig --method rollout`` means ``--method ig rollout``."""
 
-SWITCHES = ("--quiet", "--compiled")
+SWITCHES = ("--quiet", "--compiled", "--repair")
 """Flags that stand alone."""
 
 
@@ -100,7 +101,7 @@ def _run(argv: list[str]) -> int:
     )
     keep_freed_memory()
     try:
-        with speaking(flags_of(verb)):
+        with speaking(flags_of(verb)), warning_plainly():
             verb.run()
     except InputError as error:
         print(f"vitrail: {error}", file=sys.stderr)
@@ -109,6 +110,22 @@ def _run(argv: list[str]) -> int:
         print("vitrail: stopped", file=sys.stderr)
         return 130
     return 0
+
+
+@contextmanager
+def warning_plainly() -> Iterator[None]:
+    """Print what users are warned of as the sentence that it is, without the line of code it comes from."""
+    with warnings.catch_warnings():
+        others = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
+            if issubclass(category, Renamed | BrokenPlugin):
+                print(f"vitrail: {message}", file=sys.stderr)
+            else:
+                others(message, category, *where)
+
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield
 
 
 def keep_freed_memory() -> None:
@@ -124,7 +141,7 @@ def keep_freed_memory() -> None:
 
 
 def merged(argv: list[str]) -> list[str]:
-    """Gather the values of repeated list flags at the end; picture files behind specs are pictures still."""
+    """Gather the values of repeated list flags at the end, and leave picture files that follow them where they are."""
     plain: list[str] = []
     gathered: dict[str, list[str]] = {}
     current: str | None = None

@@ -50,10 +50,12 @@ class Bench:
     """Arithmetic of the model's passes."""
     compiled: bool = False
     """Compile the model first, where vitrail has no kernels for it: pays for many thousand passes."""
+    repair: bool = False
+    """Make parts of the run again whose files are damaged; otherwise they are refused."""
     out: str | None = None
     """The run's folder, or a URL such as s3://bucket/run; runs/NAME by default."""
     engine: Literal["local", "ray"] = "local"
-    """Who does the work: this process, or a Ray cluster."""
+    """Where the work is done: in this process, or on a Ray cluster."""
     address: str | None = None
     """The Ray cluster's address; one is started on this machine where none is given."""
     gpus: float | None = None
@@ -79,6 +81,7 @@ class Bench:
             device=self.device or None,
             engine=self._engine(),
             progress=watched(self.quiet),
+            repair=self.repair,
             command=command,
         )
         if not self.quiet:

@@ -23,8 +23,10 @@ class Demo:
 
     def run(self) -> None:
         """Explain the samples, draw the sheet, and say where it is."""
-        from vitrail import explain, scenes
-        from vitrail.explanation import check_writable, sheet_of, write_whole
+        from vitrail import scenes
+        from vitrail.explanation import sheet_of
+        from vitrail.files import check_writable, write_whole
+        from vitrail.front import explain_each
         from vitrail.model import load
 
         check_writable(self.out)
@@ -34,7 +36,7 @@ class Demo:
         pictures = [scene.pil for _, scene in named]
         for picture, (name, _) in zip(pictures, named):
             picture.filename = name  # type: ignore[attr-defined]  # a PIL picture carries its name there
-        found = [explain(view, pictures, spec, progress=watched(self.quiet)) for spec in METHODS]
+        found = explain_each(view, pictures, METHODS, progress=watched(self.quiet))
         sheet = sheet_of(found, pictures, title="What does the scenes model look at?")
         path = self.out / "sheet.png"
         write_whole(path, lambda file: sheet.save(file, "PNG"))

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vitrail.cli.checks import check_methods, check_named
-from vitrail.cli.explain import folder_name
 from vitrail.cli.labels import Labelled, beside, read_labels
 from vitrail.cli.options import Looking, say
 from vitrail.errors import InputError
@@ -40,7 +39,7 @@ class Evaluate(Looking):
         """Evaluate, write, and print the table."""
         from vitrail import evaluate
         from vitrail.data import BoxError
-        from vitrail.explanation import check_writable, write_whole
+        from vitrail.files import check_writable, slug, write_whole
 
         check_methods(self.method)
         check_named("--metric", self.metric, "metric", "give one such as deletion, or see: vitrail metrics")
@@ -62,7 +61,7 @@ class Evaluate(Looking):
         text = f"# {found.model}, {len(found.images)} pictures\n\n{found.table()}\n"
         write_whole(self.out / "scores.md", lambda file: file.write(text.encode()))
         for row in {row.metric: row for row in found.rows if row.curve is not None}.values():
-            found.draw(row.metric, self.out / "curves" / f"{folder_name(row.metric)}.png")
+            found.draw(row.metric, self.out / "curves" / f"{slug(row.metric)}.png")
         if not self.quiet:
             _report(found)
         say(f"scores: {self.out / 'scores.parquet'}, {self.out / 'scores.md'}", self.quiet)

@@ -1,15 +1,15 @@
 """``vitrail explain``: pictures in, a comparison sheet and the maps out."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from vitrail.cli.checks import check_methods, check_named, check_targets
 from vitrail.cli.labels import Labelled, beside, read_labels
 from vitrail.cli.options import Looking, say
 from vitrail.errors import InputError
+from vitrail.files import slug
 
 if TYPE_CHECKING:
     from vitrail.explanation import Explanation
@@ -37,9 +37,9 @@ class Explain(Looking):
 
     def run(self) -> None:
         """Explain, write, and say where."""
-        from vitrail import explain
-        from vitrail.explanation import check_writable, sheet_of, write_whole
-        from vitrail.model import resolve
+        from vitrail.explanation import sheet_of
+        from vitrail.files import check_writable, write_whole
+        from vitrail.front import explain_each
 
         check_methods(self.method)  # a typo should be told before a model is loaded
         check_named("--target", self.target, "thing to explain", "give predicted, or a class by its name or number")
@@ -50,29 +50,26 @@ class Explain(Looking):
         check_methods(self.method, view)
         check_targets(view, self.target)
         aims = with_rivals(view, targets)
-        for target in aims.values():
-            resolve(view, target, len(sources))  # here too
-        found = {
-            (spec, name): explain(view, sources, spec, target, **self.how())
-            for spec in self.method
-            for name, target in aims.items()
-        }
-        shown = sources[:SHEET_ROWS]
-        pictures = [view.preprocess.picture(source) for source in shown]
-        heads = [f"{one.method}: {column_name(target, one)}" for (_, target), one in found.items()]
+        # Those on the sheet are read here; the others when their turn comes. No file is read twice.
+        pictures = [view.preprocess.picture(source) for source in sources[:SHEET_ROWS]]
+        inputs = [*(view.preprocess.normalise(picture) for picture in pictures), *sources[SHEET_ROWS:]]
+        what: dict[str, Any] = {"targets": aims} if len(aims) > 1 else {"target": next(iter(aims.values()))}
+        names = [Path(source).name for source in sources]
+        found = explain_each(view, inputs, self.method, names=names, **what, **self.how())
+        columns = {(one.method, name): own for one in found for name, own in zip(aims, one.each())}
+        heads = [f"{method}: {column_name(target, one)}" for (method, target), one in columns.items()]
         sheet = sheet_of(
-            [one.first(SHEET_ROWS) for one in found.values()],
+            [one.first(SHEET_ROWS) for one in columns.values()],
             pictures,
             style=self.style,
-            names=heads if len(targets) > 1 else None,
+            names=heads if len(aims) > 1 else None,
         )
-        folders = folder_names([(one.method, name) for (_, name), one in found.items()])
-        for folder, one in zip(folders, found.values()):
-            one.save(self.out / folder, style=self.style)
+        for one in found:
+            one.save(self.out / slug(one.method), style=self.style)
         write_whole(self.out / "sheet.png", lambda file: sheet.save(file, "PNG"))
         if not self.quiet:
-            _report([one for (spec, _), one in found.items() if spec == self.method[0]])
-        for line in remarks({name: [one for (_, own), one in found.items() if own == name] for name in targets}):
+            _report(found[0].each())
+        for line in remarks({name: [one for (_, own), one in columns.items() if own == name] for name in aims}):
             say(line, self.quiet)
         note = f" (the first {SHEET_ROWS} of {len(sources)} pictures)" if len(sources) > SHEET_ROWS else ""
         say(f"sheet: {self.out / 'sheet.png'}{note}", self.quiet)
@@ -129,29 +126,6 @@ def with_rivals(view: "View", targets: Mapping[str, str | list[Labelled]]) -> di
 
 
 SHEET_ROWS = 20
-
-
-def folder_name(spec: str) -> str:
-    """A spec string as a folder name: ``ig(steps=20)`` -> ``ig-steps=20``."""
-    return re.sub(r"[^\w=.,+-]", "-", spec.replace(" ", "")).rstrip("-")
-
-
-def folder_names(explained: Sequence[tuple[str, str]]) -> list[str]:
-    """A folder for each method and target, no two alike; the target is named where there are several.
-
-    Example:
-        >>> folder_names([("gradcam", "predicted")]), folder_names([("gradcam", "cat"), ("gradcam", "tabby cat")])
-        (['gradcam'], ['gradcam-for-cat', 'gradcam-for-tabby-cat'])
-    """
-    several = len({target for _, target in explained}) > 1
-    found: list[str] = []
-    for spec, target in explained:
-        wanted = re.sub(r"[^\w=.,+-]+", "-", target)[:40].strip("-")
-        name = f"{folder_name(spec)}-for-{wanted}" if several else folder_name(spec)
-        # Some file systems take shark and Shark for one name.
-        taken = sum(re.fullmatch(re.escape(name) + r"(-\d+)?", other, re.IGNORECASE) is not None for other in found)
-        found.append(f"{name}-{taken + 1}" if taken and several else name)
-    return found
 
 
 def remarks(found: Mapping[str, Sequence["Explanation"]]) -> list[str]:

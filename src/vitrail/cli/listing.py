@@ -2,12 +2,23 @@
 
 import os
 from collections.abc import Sequence
+from typing import Any
+
+from vitrail.fields import Range
 
 WIDEST = 30
 """Letters that a column is wished to have at most; what is longer is folded."""
 
 WITHOUT_WINDOW = 200
 """Letters of a line where the table goes into a file."""
+
+
+def parameter(told: dict[str, Any]) -> str:
+    """A parameter as its schema tells it: ``steps=50 (1 to 2,000): Points on the way.``."""
+    may_be = [str(choice) for choice in told.get("choices", ())]
+    may_be += [str(Range(**told[key])) for key in ("range", "whole") if key in told]
+    allowed = f" ({' or '.join(may_be)})" if may_be else ""
+    return f"{told['name']}={told['default']}{allowed}: {told['doc']}"
 
 
 def show(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -18,6 +29,7 @@ def show(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         rows: Of the table, one at least.
     """
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     console = Console()
@@ -26,7 +38,7 @@ def show(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     if len(rows) == 1:
         alone = Table.grid(padding=(0, 2))
         for heading, cell in zip(headings, rows[0]):
-            alone.add_row(f"[bold]{heading}[/bold]", cell)
+            alone.add_row(f"[bold]{heading}[/bold]", escape(cell))
         console.print(alone)
         return
     shown = _fitting(headings, rows, console.width)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from vitrail.cli.listing import show
+from vitrail.cli.listing import parameter, show
 from vitrail.errors import InputError
 
 
@@ -24,9 +24,9 @@ class Methods:
 
     def run(self) -> None:
         """Print the table, or the JSON list."""
-        from vitrail.method import describe, methods
+        from vitrail.method import METHODS
 
-        found = [describe(name) for name in methods(self.pattern)]
+        found = METHODS.schema(self.pattern)
         if self.json:
             print(json.dumps(found, indent=1))
             return
@@ -34,6 +34,8 @@ class Methods:
             raise InputError(f"no method matches {self.pattern!r}; see all with: vitrail methods")
         rows = []
         for one in sorted(found, key=lambda one: (one["family"], one["id"])):
-            parameters = ", ".join(f"{key}={value}" for key, value in one["params"].items())
+            alone = [parameter(told) for told in one["schema"]]
+            short = ", ".join(f"{key}={value}" for key, value in one["params"].items())
+            parameters = "\n".join(alone) if len(found) == 1 else short
             rows.append((one["id"], one["family"], one["cost"], one["paper"], ", ".join(one["needs"]), parameters))
         show(("method", "family", "cost", "paper", "needs", "parameters"), rows)

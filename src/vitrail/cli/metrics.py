@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from vitrail.cli.listing import show
+from vitrail.cli.listing import parameter, show
 from vitrail.errors import InputError
 
 
@@ -24,9 +24,9 @@ class Metrics:
 
     def run(self) -> None:
         """Print the table, or the JSON list."""
-        from vitrail.metric import describe, metrics
+        from vitrail.metric import METRICS
 
-        found = [describe(name) for name in metrics(self.pattern)]
+        found = METRICS.schema(self.pattern)
         if self.json:
             print(json.dumps(found, indent=1))
             return
@@ -34,7 +34,9 @@ class Metrics:
             raise InputError(f"no metric matches {self.pattern!r}; see all with: vitrail metrics")
         rows = []
         for one in sorted(found, key=lambda one: (one["family"], one["id"])):
-            parameters = ", ".join(f"{key}={value}" for key, value in one["params"].items())
+            alone = [parameter(told) for told in one["schema"]]
+            short = ", ".join(f"{key}={value}" for key, value in one["params"].items())
+            parameters = "\n".join(alone) if len(found) == 1 else short
             better = "higher" if one["higher_is_better"] else "lower"
             lists = (", ".join(one[key]) for key in ("needs", "presets"))
             rows.append((one["id"], one["family"], better, *lists, one["paper"], parameters))

@@ -34,6 +34,8 @@ class Recommend:
     """Choose from these; by default from cheap ones that the model serves."""
     out: str | None = None
     """Keep the run in this folder; see it with: vitrail report FOLDER."""
+    repair: bool = False
+    """Make parts of the run there again whose files are damaged; otherwise they are refused."""
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     """Arithmetic of the model's passes."""
     device: Device = None
@@ -55,6 +57,7 @@ class Recommend:
             device=self.device,
             precision=self.precision,
             progress=watched(self.quiet),
+            repair=self.repair,
             command=shlex.join(["vitrail", *sys.argv[1:]]),
         )
         if self.json:

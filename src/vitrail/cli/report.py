@@ -27,7 +27,7 @@ class Report:
     def run(self) -> None:
         """Read the run, and print or write its report."""
         from vitrail.bench import report
-        from vitrail.explanation import check_writable
+        from vitrail.files import check_writable
 
         if self.out is not None:
             check_writable(self.out.parent)

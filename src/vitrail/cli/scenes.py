@@ -44,7 +44,7 @@ class Scenes:
         from PIL import Image
 
         from vitrail.data import dataset
-        from vitrail.explanation import check_writable, write_whole
+        from vitrail.files import check_writable, write_whole
 
         for name, least in (("count", 1), ("seed", 0)):
             if getattr(self, name) < least:

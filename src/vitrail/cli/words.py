@@ -22,6 +22,7 @@ ELSEWHERE = {
     ("evaluate", "boxes"): "boxes in a column of --labels",
     ("explain", "rivals"): _LINES,
     ("evaluate", "rivals"): _LINES,
+    ("report", "repair"): "--repair",
     ("bench", "rivals"): _KNOWN,
     ("recommend", "rivals"): _KNOWN,
 }

@@ -1,7 +1,7 @@
 """From a spec string to a dataset."""
 
-import difflib
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +14,22 @@ from vitrail.data.mosaics import quad_items
 from vitrail.data.optional import hub_items, segmentation_items
 from vitrail.data.plain import csv_items, folder_items
 from vitrail.errors import InputError
+from vitrail.registry import Registry
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of dataset.
+
+    Attributes:
+        read: What stands behind the colon, and the whole spec -> the pictures.
+        learn: The same for the part to learn from, where it has one beside that to judge by.
+        to_judge: Whether explanations are judged by it, so that nothing may learn from it.
+    """
+
+    read: Callable[[str, str], Dataset]
+    learn: Callable[[str, str], Dataset] | None = None
+    to_judge: bool = False
 
 
 def _quads(argument: str, spec: str, *, learn: bool = False) -> Dataset:
@@ -23,37 +39,32 @@ def _quads(argument: str, spec: str, *, learn: bool = False) -> Dataset:
     return quad_items(dataset(argument, learn=learn), spec, parts=spec.strip().startswith("part-"))
 
 
-KINDS: dict[str, Callable[[str, str], Dataset]] = {
-    "imagenet": imagenet_items,
-    "imagenet-s": imagenet_s_items,
-    "imagenet-segmentation": segmentation_items,
-    "coco": coco_items,
-    "pets": pets_items,
-    "voc": voc_items,
-    "folder": folder_items,
-    "csv": csv_items,
-    "hf": hub_items,
-    "scenes": scene_items,
-    "assets": asset_items,
-    "quads": _quads,
-    "part-quads": _quads,
-}
-"""How each kind of dataset is read: (what stands behind the colon, the whole spec) -> dataset."""
+def _split(read: Callable[..., Dataset]) -> Kind:
+    """A kind with a part to learn from."""
+    return Kind(read, partial(read, learn=True))
 
-TO_LEARN: dict[str, Callable[[str, str], Dataset]] = {
-    "imagenet": partial(imagenet_items, learn=True),
-    "imagenet-s": partial(imagenet_s_items, learn=True),
-    "coco": partial(coco_items, learn=True),
-    "hf": partial(hub_items, learn=True),
-    "assets": partial(asset_items, learn=True),
-    "voc": partial(voc_items, learn=True),
-    "quads": partial(_quads, learn=True),
-    "part-quads": partial(_quads, learn=True),
-}
-"""The same for those that have a part to learn from beside the one to judge by."""
 
-TO_JUDGE = {"imagenet-segmentation"}
-"""Those that have none."""
+KINDS: Registry[Kind] = Registry(
+    "kind of dataset",
+    "vitrail.datasets",
+    adopt=lambda name, read: KINDS.enter(name, Kind(read)),
+    tell=lambda name, kind: {"id": name, "learns": not kind.to_judge, "own_part_to_learn": kind.learn is not None},
+)
+"""How each kind of dataset is read. A plug-in gives a function: (what stands behind the colon, the spec) -> dataset."""
+
+KINDS.enter("imagenet", _split(imagenet_items))
+KINDS.enter("imagenet-s", _split(imagenet_s_items))
+KINDS.enter("imagenet-segmentation", Kind(segmentation_items, to_judge=True))
+KINDS.enter("coco", _split(coco_items))
+KINDS.enter("pets", Kind(pets_items))
+KINDS.enter("voc", _split(voc_items))
+KINDS.enter("folder", Kind(folder_items))
+KINDS.enter("csv", Kind(csv_items))
+KINDS.enter("hf", _split(hub_items))
+KINDS.enter("scenes", Kind(scene_items))
+KINDS.enter("assets", _split(asset_items))
+KINDS.enter("quads", _split(_quads))
+KINDS.enter("part-quads", _split(_quads))
 
 
 def dataset(spec: str, *, learn: bool = False) -> Dataset:
@@ -71,16 +82,17 @@ def dataset(spec: str, *, learn: bool = False) -> Dataset:
         (28, 'shark', (144, 144))
     """
     kind, _, argument = spec.strip().partition(":")
-    if learn and kind in TO_JUDGE:
-        raise InputError(f"{spec} is there to judge explanations by; learn from other pictures such as folder:PHOTOS")
-    if learn and kind in TO_LEARN:
-        return TO_LEARN[kind](argument.strip(), spec)
     if kind in KINDS:
-        return KINDS[kind](argument.strip(), spec)
+        found = KINDS[kind]
+        if learn and found.to_judge:
+            raise InputError(
+                f"{spec} is there to judge explanations by; learn from other pictures such as folder:PHOTOS"
+            )
+        return (found.learn if learn and found.learn else found.read)(argument.strip(), spec)
     path = Path(spec).expanduser()
     if path.is_dir() or path.suffix == ".csv":
         raise InputError(f"the kind of dataset is missing before {spec}; did you mean {_kind_of(path)}:{spec}?")
-    near = difflib.get_close_matches(kind.lower(), KINDS, n=2, cutoff=0.5)
+    near = KINDS.near(kind.lower())
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(KINDS)}"
     raise InputError(f"there is no kind of dataset {kind!r}; {hint}")
 

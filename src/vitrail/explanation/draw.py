@@ -37,6 +37,7 @@ def sheet_of(
 
     if not explanations:
         raise InputError("a comparison sheet needs at least one explanation, but none was given")
+    explanations = [one for explanation in explanations for one in explanation.each()]  # a column a target
     first = explanations[0]
     if any(e.images != first.images for e in explanations) or len(images) != len(first):
         raise InputError("a comparison sheet needs explanations of the same images, and one picture for each of them")
@@ -71,11 +72,12 @@ def strip_of(explanation: "Explanation", style: show.Style = "auto") -> Image.Im
     sentences = footnotes([explanation])
     labels = []
     for i, name in enumerate(explanation.images):
-        chance = explanation.probability(i)
-        said = explanation.explained(i) + ("" if chance is None else f" {show.percent(chance)}")
-        labels.append("\n".join(filter(None, (name, said, marked(explanation.notes[i], sentences)))))
+        for one in explanation.each():
+            chance = one.probability(i)
+            said = one.explained(i) + ("" if chance is None else f" {show.percent(chance)}")
+            labels.append("\n".join(filter(None, (name, said, marked(one.notes[i], sentences)))))
     return show.strip(
-        explanation.maps.numpy(),
+        explanation.maps.flatten(0, -3).numpy(),
         labels,
         title=f"{explanation.method} on {explanation.model}",
         signed=explanation.is_signed(style),

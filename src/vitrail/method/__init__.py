@@ -11,17 +11,30 @@ from vitrail.method.attention.inflow import InFlow
 from vitrail.method.attention.legrad import LeGrad
 from vitrail.method.attention.rollout import AttIxG, GenAtt, GradRollout, RawAttention, Rollout
 from vitrail.method.attention.transition import TransitionAttention
-from vitrail.method.base import METHODS, Batch, Method, checksum, describe, methods, parse, register
+from vitrail.method.base import METHODS, Method, describe, methods, parse, register
 from vitrail.method.baseline.random import Random
+from vitrail.method.batch import Batch, checksum
 from vitrail.method.cam.gradients import AttCAM, GradCAM, GradCAMPlusPlus, HiResCAM, LayerCAM, XGradCAM, XGradCAMPlus
+from vitrail.method.cam.guided import GuidedGradCAM
 from vitrail.method.cam.scores import AblationCAM, EigenCAM, ScoreCAM
 from vitrail.method.composition.plus import CAT, AttCAT, GradSAM, Plus, SkipPlus
 from vitrail.method.composition.var import VAR
 from vitrail.method.decomposition.alti import ALTI
 from vitrail.method.decomposition.decompx import DecompX
 from vitrail.method.decomposition.norms import AttIN, GlobEnc, NRes
+from vitrail.method.enlargement import Enlargement, enlarge
+from vitrail.method.explaining import (
+    Explained,
+    Searched,
+    Searches,
+    batches_of,
+    explain_batch,
+    joined,
+    render,
+    render_again,
+)
 from vitrail.method.gradient.fullgrad import FullGrad, FullGradPlus
-from vitrail.method.gradient.guided import GuidedBackprop, GuidedGradCAM
+from vitrail.method.gradient.guided import GuidedBackprop
 from vitrail.method.gradient.pixels import InputXGradient, IntegratedGradients, Saliency, SmoothGrad
 from vitrail.method.guided.atman import AtMan
 from vitrail.method.guided.less_is_more import LessIsMore
@@ -64,6 +77,8 @@ __all__ = [
     "BiAttnTokens",
     "DecompX",
     "EigenCAM",
+    "Enlargement",
+    "Explained",
     "Explainer",
     "FullGrad",
     "FullGradPlus",
@@ -95,6 +110,8 @@ __all__ = [
     "Rollout",
     "Saliency",
     "ScoreCAM",
+    "Searched",
+    "Searches",
     "Shapley",
     "SkipPlus",
     "SmoothGrad",
@@ -103,11 +120,17 @@ __all__ = [
     "ViTCX",
     "XGradCAM",
     "XGradCAMPlus",
+    "batches_of",
     "checksum",
     "describe",
+    "enlarge",
+    "explain_batch",
+    "joined",
     "methods",
     "parse",
     "register",
+    "render",
+    "render_again",
 ]
 
 

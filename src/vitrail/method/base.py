@@ -1,199 +1,39 @@
-"""What a method is: a frozen dataclass with one function, `Method.maps`, and a line in the registry."""
+"""What a method is: a frozen dataclass with one function, `Method.maps`, and a line in the registry.
 
-import fnmatch
-import math
+Where a part of a method costs no passes and has fields of its own, there are two functions instead: `Method.search`,
+which asks the model, and `Method.render`, which makes the map of what was found: such fields can be changed afterwards.
+"""
+
+import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
-import torch
 from torch import Tensor
 
-from vitrail.errors import InputError, option
-from vitrail.model import FROZEN, TRUE, Need, Rule, Target, TargetLike, View, full, in_parts, resolve, widest
-from vitrail.spec import Configured, family_of, parameters, read
+from vitrail.errors import InputError
+from vitrail.events import Passes
+from vitrail.fields import schema
+from vitrail.method.batch import Batch
+from vitrail.method.enlargement import Enlargement, enlarge
+from vitrail.model import FROZEN, TRUE, Need, Rule, Target, TargetLike, View, resolve
+from vitrail.perturb import Baseline
+from vitrail.registry import Registry
+from vitrail.spec import Configured, entered, family_of, parameters, read
 
 Gradient = Literal["true", "frozen"]
 """The model's own gradient, or the one with attention, normalisers and gates held constant."""
 
 RULES: dict[str, Rule] = {"true": TRUE, "frozen": FROZEN}
 
-METHODS: dict[str, type["Method"]] = {}
+METHODS: Registry[type["Method"]] = Registry("method", "vitrail.methods", tell=lambda name, _: describe(name))
 
-ROUNDED = "{spec} gave no value above the rounding of its own computation: the map is empty"
-UNMOVED = "every changed picture got the same answer, up to rounding, so {spec} has nothing to tell: the map is empty"
-FLAT = "{spec} gave the same value everywhere: the map is empty"
+State: TypeAlias = dict[str, Tensor]
+"""What a search found, by name; (B, ...) each, rows of zeros or -1 where an image has fewer."""
 
-CANCELLED = 8
-"""Terms that add up to no more than so many roundings of their sizes have cancelled: what is left is no evidence.
-
-On DeiT-tiny and ViT-tiny a patch's input x gradient cancels to at most 2 roundings where it is zero by construction,
-and to no less than 100,000 elsewhere."""
-
-COPIES_ON_CPU, COPIES_ON_GPU = 32, 256
-"""Images pushed through together when a method looks at many copies of each; a GPU starves on few."""
-
-
-@dataclass
-class Remarks:
-    """What is said of some maps besides their values.
-
-    Attributes:
-        rounding: (B,) how large the rounding of each map's computation may be, where a method knows: values no larger
-            are no evidence.
-        lowest: (B,) the lowest answer to a changed copy of each image; infinite where none was asked about.
-        highest: (B,) the highest one.
-        loose: (B,) how far apart the same answers may lie by rounding alone.
-        notes: What a reader of each map must know, in sentences.
-    """
-
-    rounding: Tensor
-    lowest: Tensor
-    highest: Tensor
-    loose: Tensor
-    notes: list[list[str]]
-
-    @classmethod
-    def none(cls, images: int, device: torch.device) -> "Remarks":
-        """Before anything is said."""
-        nothing = torch.zeros(images, dtype=widest(device), device=device)
-        return cls(nothing, nothing + torch.inf, nothing - torch.inf, nothing, [[] for _ in range(images)])
-
-    @property
-    def unmoved(self) -> Tensor:
-        """(B,) boolean: images whose changed copies were asked about and all got the same answer, up to rounding."""
-        return (self.highest >= self.lowest) & (self.highest - self.lowest <= self.loose)
-
-
-class Batch:
-    """Some images on the model's device, and what is to be explained about each.
-
-    Attributes:
-        images: (B, 3, H, W) model inputs.
-        logits: (B, classes) of the clean images, once some forward pass has shown them.
-        extras: What a method found besides the maps and the explanation should keep, by name; (B, ...) each.
-        remarks: What is said of the maps, shared with the batches made from this one.
-    """
-
-    def __init__(self, images: Tensor, target: Target | None = None, keys: Tensor | None = None) -> None:
-        self.images = images
-        self.logits: Tensor | None = None
-        # Now, while the device has nothing to do: behind a forward pass the copy would wait for it.
-        self._target = None if target is None else target.to(images.device)
-        self._keys = keys
-        self.extras: dict[str, Tensor] = {}
-        self.remarks = Remarks.none(len(images), images.device)
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width of the images."""
-        return self.images.shape[-2], self.images.shape[-1]
-
-    @property
-    def copies_at_once(self) -> int:
-        """How many changed copies of the whole batch go through the model together."""
-        most = COPIES_ON_CPU if self.images.device.type == "cpu" else COPIES_ON_GPU
-        return max(1, most // len(self.images))
-
-    def in_parts(self, copies: int, ask: Callable[[slice], Tensor]) -> Iterator[Tensor]:
-        """Ask about so many changed copies of the batch, some at a time; half as many from where memory runs out."""
-        return (found for _, found in in_parts(copies, self.copies_at_once, ask))
-
-    def score(self, logits: Tensor) -> Tensor:
-        """(B,) scores of the clean images' logits. A method that begins with a clean pass pays for no other."""
-        if self.logits is None:
-            self.logits = full(logits.detach())
-        if self._target is None:
-            self._target = Target(self.logits.argmax(1))
-        return self._target.score(logits)
-
-    def check(self) -> None:
-        """Refuse clean logits that are not numbers. This waits for the device, so `score` leaves it to the end."""
-        if self.logits is not None and not _finite(self.logits):
-            raise InputError(
-                "the model's answer is not a number (NaN or infinite) for at least one image; "
-                "check its weights and the input normalisation"
-            )
-
-    def given_or_predicted(self, view: View) -> Target:
-        """The target, for methods without a clean pass of their own: only a predicted one costs a forward pass."""
-        return self.settle(view) if self._target is None else self._target
-
-    def settle(self, view: View) -> Target:
-        """The target, the clean logits known as well: for methods that need both before a clean pass of their own."""
-        if self.logits is None:
-            with torch.no_grad():
-                self.score(view.logits(self.images))
-        assert self._target is not None
-        return self._target
-
-    @property
-    def target(self) -> Target:
-        """The target, once it is settled."""
-        assert self._target is not None
-        return self._target
-
-    def generator(self, i: int, seed: int) -> torch.Generator:
-        """Random numbers for image ``i`` that depend on the seed and the picture alone, not on its place in a batch."""
-        if self._keys is None:
-            self._keys = checksum(self.images)
-        key = int(self._keys[i]) ^ (seed * 0x9E3779B97F4A7C15)
-        return torch.Generator().manual_seed(key & 0x7FFFFFFFFFFFFFFF)
-
-    def aimed(self, target: Target) -> "Batch":
-        """The very same images, explained for another target."""
-        other = Batch(self.images, target, self._keys)
-        other.logits, other.remarks = self.logits, self.remarks
-        return other
-
-    def beside(self, images: Tensor) -> "Batch":
-        """Changed copies of the same images: same target, same random numbers."""
-        if self._keys is None:
-            self._keys = checksum(self.images)
-        other = Batch(images, self._target, self._keys)
-        other.remarks = self.remarks
-        return other
-
-    def note(self, sentence: str, which: Tensor | None = None) -> None:
-        """Tell the readers of all maps, or of those where ``which`` (B,) is true, something they must know."""
-        for i in range(len(self)) if which is None else which.nonzero().flatten().tolist():
-            if sentence not in self.remarks.notes[i]:
-                self.remarks.notes[i].append(sentence)
-
-    def heard(self, which: Tensor, answers: Tensor, loose: Tensor) -> None:
-        """Remember how far the model's answers to changed copies of each image lie apart.
-
-        Args:
-            which: (M,) the image that each copy was made of.
-            answers: (M,).
-            loose: (M,) how far apart the same answers may lie by rounding alone.
-        """
-        remarks = self.remarks
-        remarks.lowest = remarks.lowest.scatter_reduce(0, which, answers.to(remarks.lowest), "amin")
-        remarks.highest = remarks.highest.scatter_reduce(0, which, answers.to(remarks.highest), "amax")
-        remarks.loose = remarks.loose.scatter_reduce(0, which, loose.to(remarks.loose), "amax")
-
-    def rounded(self, terms: Tensor) -> None:
-        """Remember how large the rounding of a sum may be: its terms may cancel to nothing.
-
-        Args:
-            terms: (B, ..., terms), added up over the last dimension elsewhere.
-        """
-        sizes = terms.detach().abs().sum(-1).flatten(1).amax(1)
-        rounding = CANCELLED * torch.finfo(terms.dtype).eps * sizes
-        self.remarks.rounding = torch.maximum(self.remarks.rounding, rounding.to(self.remarks.rounding))
-
-
-def checksum(images: Tensor) -> Tensor:
-    """(B,) integers that tell pictures apart; computed in whole numbers, hence the same on every device."""
-    bits = images.detach().float().contiguous().flatten(1).view(torch.int32).long()
-    weights = (torch.arange(bits.shape[1], device=bits.device) * 2654435761 + 1013904223) | 1
-    return (bits * weights).sum(1).cpu()
+MAP = "map"
+"""What the state of a method without a `Method.render` of its own holds: the maps themselves."""
 
 
 @dataclass(frozen=True)
@@ -207,9 +47,6 @@ class Method(Configured, ABC):
     cost: ClassVar[str]
     needs: ClassVar[frozenset[Need]]
     pixels: ClassVar[bool] = False
-    copies: ClassVar[bool] = False
-    """Whether only changed copies of the images are looked at: then several targets are best asked for at once."""
-
     classless: ClassVar[bool] = False
     """Whether the map is the same for every class: then there is nothing to compare classes by."""
 
@@ -225,30 +62,74 @@ class Method(Configured, ABC):
         """Whether two classes may have different maps; compositions ask their base."""
         return not self.classless
 
-    @abstractmethod
     def maps(self, view: View, batch: Batch) -> Tensor:
         """(B, rows, columns) of `shape`, larger where there is more evidence for the target."""
+        return self.render(self.search(view, batch))
 
     def maps_of(self, view: View, batch: Batch, targets: Sequence[Target]) -> list[Tensor]:
-        """The maps of several targets; methods that look at changed copies share their passes here."""
-        return [self.maps(view, batch.aimed(target)) for target in targets]
+        """The maps of several targets, which share what passes they can."""
+        return [self.render(state) for state in self.search_of(view, [batch.aimed(target) for target in targets])]
+
+    # ------------------------------------------------------------------------------------------- search and render
+
+    def search(self, view: View, batch: Batch) -> State:
+        """What the model is asked for. It reads no field that is marked as ``render``."""
+        return {MAP: self.maps(view, batch)}
+
+    def search_of(self, view: View, batches: Sequence[Batch]) -> list[State]:
+        """The same for several targets of the same images, a batch each; see `SharedPasses`."""
+        return [self.search(view, batch) for batch in batches]
+
+    def render(self, state: State) -> Tensor:
+        """(B, rows, columns) from what a search found; the model is not asked."""
+        return state[MAP]
+
+    def extras(self, state: State) -> State:
+        """What an explanation keeps besides the maps: all that `render` needs, and what readers may want to see."""
+        return {name: values for name, values in state.items() if name != MAP or self.render_fields()}
+
+    @classmethod
+    def render_fields(cls) -> tuple[str, ...]:
+        """The fields that `render` alone reads."""
+        return tuple(f.name for f in dataclasses.fields(cls) if f.metadata.get("stage") == "render")
+
+    def search_spec(self) -> str:
+        """The spec without what `render` reads: methods of one such spec find the same."""
+        defaults = {f.name: f.default for f in dataclasses.fields(self) if f.name in self.render_fields()}
+        return replace(self, **defaults).spec
+
+    def with_fields(self, **fields: Any) -> "Method":
+        """The method with other values of its render fields."""
+        able = self.render_fields()
+        for name in fields:
+            if name not in able:
+                which = f"only {' and '.join(able)} can be" if able else "none of its parameters can be"
+                raise InputError(f"{self.id}'s {name} cannot be changed without asking the model again; {which}")
+        return replace(self, **fields)
+
+    # ---------------------------------------------------------------------------------------------------- the maps
 
     def shape(self, view: View, size: tuple[int, int]) -> tuple[int, int]:
         """Rows and columns of the maps for inputs of ``size``: one value a pixel, or one a cell of the model's grid."""
         return size if self.pixels else view.grid_at(size)
 
+    @property
+    def enlargement(self) -> Enlargement:
+        """How maps get the picture's size: smoothly, unless a method's cells are to stay whole."""
+        return "bilinear"
+
     def enlarge(self, maps: Tensor, size: tuple[int, int]) -> Tensor:
-        """(B, rows, columns) -> (B, height, width): smoothly, unless a method's cells are to stay whole."""
-        return torch.nn.functional.interpolate(maps[:, None], size, mode="bilinear", align_corners=False)[:, 0]
+        """(B, rows, columns) -> (B, height, width)."""
+        return enlarge(maps, size, self.enlargement)
 
     @property
     def signed(self) -> bool:
         """Whether values below zero speak against the target: one rule for all maps, which are drawn by it."""
         return False
 
-    def passes(self, view: View, size: tuple[int, int]) -> int | None:
-        """Forward passes an image, at most or roughly, where they are so many that a progress bar should count them."""
-        return None
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        """Passes an image, the clean one included; where data decide, about how many."""
+        return Passes(1, 1)
 
     def requirements(self) -> frozenset[Need]:
         """What the model must offer; compositions add what their parts need."""
@@ -256,7 +137,7 @@ class Method(Configured, ABC):
         return self.needs.union(*inner)
 
     def stamp(self) -> str:
-        """Of what was learned and is not in the spec: two methods of one spec and one stamp give the same maps."""
+        """Return a hash of what the method has learned: two methods of the same spec and stamp give the same maps."""
         return "".join(value.stamp() for value in vars(self).values() if isinstance(value, Method))
 
     def for_changed_model(self) -> "Method":
@@ -280,38 +161,14 @@ class Method(Configured, ABC):
             >>> Saliency().attribute("demo", torch.zeros(2, 3, 144, 144), target=3).shape
             torch.Size([2, 144, 144])
         """
+        from vitrail.method.explaining import explain_batch
         from vitrail.model import load
 
         view, resolved = resolve(load(model), target, len(inputs))
         self.check(view)
         batch = Batch(inputs.to(view.device, view.dtype), resolved)
-        with view.still():
-            return self.evidence(view, batch).to(inputs.device)
-
-    def evidence(self, view: View, batch: Batch) -> Tensor:
-        """(B, rows, columns) float32: the maps as they are handed out, checked.
-
-        A map that is no larger than the rounding of its own computation becomes zero, and so does one for which all
-        changed copies of the image got the same answer; a note says so.
-        """
-        with nullcontext() if self.keeps_half() else view.exactly():
-            maps = self.maps(view, batch).detach()
-        expected = (len(batch), *self.shape(view, batch.size))
-        if maps.shape != expected:
-            raise RuntimeError(f"{self.spec} gave maps of {tuple(maps.shape)}, not {expected}")
-        maps = maps.float()
-        self.check_numbers(view, batch, maps)
-        largest = maps.abs().flatten(1).amax(1)
-        rounded = (largest <= batch.remarks.rounding.to(largest)) & (largest > 0)
-        unmoved = batch.remarks.unmoved
-        nothing = rounded | unmoved
-        flat = nothing | (maps.flatten(1).amax(1) == maps.flatten(1).amin(1))
-        if flat.any():  # the first wait for the device that is not the check above
-            maps = maps.masked_fill(nothing[:, None, None], 0)
-            batch.note(UNMOVED.format(spec=self.spec), unmoved)
-            batch.note(ROUNDED.format(spec=self.spec), rounded & ~unmoved)
-            batch.note(FLAT.format(spec=self.spec), flat & ~nothing)
-        return maps
+        with view.still(turns=True):
+            return explain_batch(view, self, [batch])[0].maps.to(inputs.device)
 
     def check(self, view: View) -> None:
         """Refuse a model that cannot give what the method needs, and name methods that would work."""
@@ -336,19 +193,21 @@ class Method(Configured, ABC):
             if isinstance(value, Method):
                 value.check_evidence(view)
 
-    def check_numbers(self, view: View, batch: Batch, maps: Tensor) -> None:
-        """Refuse answers and maps that are not finite."""
-        batch.check()
-        if not _finite(maps):
-            raise InputError(
-                f"{self.spec} gave values that are not finite on {view.name}; "
-                f"check the model's weights, or use {option('precision', 'fp32')}"
-            )
 
+class SharedPasses(Method):
+    """A method whose changed pictures do not depend on the target: several targets share the model's answers."""
 
-def _finite(values: Tensor) -> bool:
-    """Whether all values are finite: the largest of them tells, in one pass and one wait for the device."""
-    return not values.numel() or math.isfinite(float(torch.linalg.vector_norm(values, math.inf)))
+    @abstractmethod
+    def search_shared(self, view: View, batches: Sequence[Batch]) -> list[State]:
+        """What the model is asked for, once for the targets of all batches, which have the same images."""
+
+    def search(self, view: View, batch: Batch) -> State:
+        return self.search_shared(view, [batch])[0]
+
+    def search_of(self, view: View, batches: Sequence[Batch]) -> list[State]:
+        if any(isinstance(value, Baseline) and value.of_target for value in vars(self).values()):
+            return super().search_of(view, batches)  # each target has pictures of its own
+        return self.search_shared(view, batches)
 
 
 _NEED_WORDS = {
@@ -363,7 +222,9 @@ _NEED_WORDS = {
 M = TypeVar("M", bound=type[Method])
 
 
-def register(name: str, *, paper: str, cost: str, needs: Iterable[Need] = (Need.GRADIENTS,)) -> Callable[[M], M]:
+def register(
+    name: str, *, paper: str, cost: str, needs: Iterable[Need] = (Need.GRADIENTS,), was: tuple[str, ...] = ()
+) -> Callable[[M], M]:
     """Enter a method in the registry.
 
     Args:
@@ -371,13 +232,14 @@ def register(name: str, *, paper: str, cost: str, needs: Iterable[Need] = (Need.
         paper: Where it comes from.
         cost: Forward and backward passes an image, in words.
         needs: What it needs from the model.
+        was: The names that it had before.
     """
 
     def enter(cls: M) -> M:
-        if name in METHODS:
-            raise ValueError(f"two methods are called {name}")
-        cls.id, cls.family, cls.paper, cls.cost, cls.needs = name, family_of(cls), paper, cost, frozenset(needs)
-        METHODS[name] = cls
+        if cls.maps is Method.maps and cls.search is Method.search:
+            raise ValueError(f"{cls.__name__} has neither maps nor search")
+        entered(cls, name, was)
+        cls.family, cls.paper, cls.cost, cls.needs = family_of(cls), paper, cost, frozenset(needs)
         return cls
 
     return enter
@@ -390,12 +252,12 @@ def parse(spec: str | Method) -> Method:
         >>> parse("ig(steps=20)")
         IntegratedGradients(steps=20, gradient='true')
     """
-    return read(spec, Method, "ig(steps=20)")  # type: ignore[type-abstract]
+    return read(spec, Method, "ig(steps=20)")
 
 
 def methods(pattern: str = "*") -> list[str]:
     """The ids of all methods, or of those that match a pattern such as ``*cam*``."""
-    return [name for name in sorted(METHODS) if fnmatch.fnmatchcase(name, pattern)]
+    return METHODS.names(pattern)
 
 
 def describe(name: str) -> dict[str, Any]:
@@ -408,5 +270,6 @@ def describe(name: str) -> dict[str, Any]:
         "needs": sorted(need.value for need in cls.needs),
         "cost": cls.cost,
         "params": parameters(cls),
+        "schema": schema(cls),
         "summary": (cls.__doc__ or "").strip().splitlines()[0],
     }

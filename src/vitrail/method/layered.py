@@ -11,21 +11,39 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import InputError
-from vitrail.method.base import METHODS, Batch, Method
+from vitrail.fields import Stage, number, value
+from vitrail.method.base import METHODS, Method
+from vitrail.method.batch import Batch
 from vitrail.model import Rule, View, full
 
 Block = int | Literal["middle", "last"]
 """A block of a model of any depth: counted from 0, from the end when negative, or by a word."""
 
 
-def alone(default: Any, *but: str) -> Any:
+DEEPEST = 1000
+"""Blocks that no model has more of."""
+
+
+def alone(default: Any, *but: str, stage: Stage = "search") -> Any:
     """A field that counts where a method speaks alone; compositions read its layers without it, and refuse it.
 
     Args:
         default: The field's default.
         but: Compositions that read it all the same.
+        stage: ``render`` for what only the cheap half of the method reads.
     """
-    return dataclasses.field(default=default, metadata={"alone": True, "but": but})
+    return value(default, alone=True, but=but, stage=stage)
+
+
+def block_field(default: Block | None, *, alone: bool = False, stage: Stage = "search") -> Any:
+    """A field that names a block.
+
+    Args:
+        default: The field's default.
+        alone: Whether it counts only where a method speaks alone, as with `alone`.
+        stage: Which half of a method reads it.
+    """
+    return number(default, low=-DEEPEST, high=DEEPEST - 1, alone=alone, but=(), stage=stage)
 
 
 def check_base(name: str, base: Method, kind: type, what: str) -> None:
@@ -43,12 +61,12 @@ def check_base(name: str, base: Method, kind: type, what: str) -> None:
             f"{name} needs a method with {what} at every layer, which {base.id} is not; use {', '.join(able)}"
         )
     for field in dataclasses.fields(base):
-        value = getattr(base, field.name)
-        if field.metadata.get("alone") and value != field.default and name not in field.metadata["but"]:
+        said = getattr(base, field.name)
+        if field.metadata.get("alone") and said != field.default and name not in field.metadata["but"]:
             taker = "rollout" if name == "rollout" else "skipplus"
-            other = f", or write {taker}({base.id}, start={value!r})" if field.name == "start" else ""
+            other = f", or write {taker}({base.id}, start={said!r})" if field.name == "start" else ""
             raise InputError(
-                f"{name} reads {base.id} at every layer, where {field.name}={value!r} says nothing; leave it out{other}"
+                f"{name} reads {base.id} at every layer, where {field.name}={said!r} says nothing; leave it out{other}"
             )
 
 
@@ -60,14 +78,19 @@ def block_of(block: Block, view: View, field: str = "start") -> int:
         view: The model.
         field: Its name, for the error message.
     """
-    words = {"middle": min(math.ceil(view.depth / 2), view.depth - 1), "last": view.depth - 1}
-    found = words.get(block, view.depth) if isinstance(block, str) else block
-    if not -view.depth <= found < view.depth:
+    return block_among(block, view.depth, view.name, field)
+
+
+def block_among(block: Block, depth: int, name: str, field: str = "start") -> int:
+    """The same, of a model of so many blocks that is called so."""
+    words = {"middle": min(math.ceil(depth / 2), depth - 1), "last": depth - 1}
+    found = words.get(block, depth) if isinstance(block, str) else block
+    if not -depth <= found < depth:
         raise InputError(
-            f"{field} must be 0 to {view.depth - 1}, -{view.depth} to -1 (counted from the end), middle or last on "
-            f"{view.name}, which has {view.depth} blocks, but {block} was given"
+            f"{field} must be 0 to {depth - 1}, -{depth} to -1 (counted from the end), middle or last on "
+            f"{name}, which has {depth} blocks, but {block} was given"
         )
-    return found % view.depth
+    return found % depth
 
 
 def check_start(start: int, view: View) -> None:
@@ -83,7 +106,7 @@ def states_and_gradients(
     check_start(start, view)
     trace = view.trace(batch.images, rule=rule, start=start, wide=wide)
     states = trace.states[start:]
-    gradients = view.gradient(batch.score(trace.logits), states)
+    gradients = view.gradient(batch.learn(trace.logits).score(trace.logits), states)
     return [full(state.detach()) for state in states], [full(gradient) for gradient in gradients]
 
 
@@ -142,9 +165,13 @@ class Layered(Method):
     def check_layers(self, view: View, start: int, composition: str) -> None:
         """Refuse layers that are zero by construction, whatever the picture; most methods have none."""
 
+    def increments(self, view: View, batch: Batch, start: int) -> Tensor:
+        """(layers, B, T): what each block from ``start`` on adds to the sum of PLUS; no layer is normalised."""
+        return self.layers(view, batch, start)
+
     def accumulate(self, view: View, batch: Batch, start: int) -> Tensor:
-        """(B, T): the sum PLUS takes over the blocks from ``start`` on, no layer normalised."""
-        return self.layers(view, batch, start).sum(0)
+        """(B, T): the sum PLUS takes over the blocks from ``start`` on."""
+        return self.increments(view, batch, start).sum(0)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """What a metric is: a frozen dataclass with one function, `Metric.measure`, and a line in the registry."""
 
-import fnmatch
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -9,14 +8,16 @@ from typing import Any, ClassVar, Literal, TypeVar
 import torch
 from torch import Tensor
 
+from vitrail.fields import schema
 from vitrail.metric.case import Case
-from vitrail.spec import Configured, family_of, parameters, read
+from vitrail.registry import Registry
+from vitrail.spec import Configured, entered, family_of, parameters, read
 
 Needs = Literal["masks", "labels", "method"]
 """What a metric must be given beside the model, the images and their maps: where the object is, what the picture
 shows, or the method itself, to explain other pictures or another model by it."""
 
-METRICS: dict[str, type["Metric"]] = {}
+METRICS: Registry[type["Metric"]] = Registry("metric", "vitrail.metrics", tell=lambda name, _: describe(name))
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,9 @@ class Metric(Configured, ABC):
 T = TypeVar("T", bound=type[Metric])
 
 
-def register(name: str, paper: str, *, higher_is_better: bool, needs: Iterable[Needs] = ()) -> Callable[[T], T]:
+def register(
+    name: str, paper: str, *, higher_is_better: bool, needs: Iterable[Needs] = (), was: tuple[str, ...] = ()
+) -> Callable[[T], T]:
     """Enter a metric in the registry.
 
     Args:
@@ -65,14 +68,13 @@ def register(name: str, paper: str, *, higher_is_better: bool, needs: Iterable[N
         paper: Where it was defined.
         higher_is_better: Whether a larger number speaks for the map.
         needs: What must be given.
+        was: The names that it had before.
     """
 
     def enter(cls: T) -> T:
-        if name in METRICS:
-            raise ValueError(f"two metrics are called {name}")
-        cls.id, cls.family, cls.paper = name, family_of(cls), paper
+        entered(cls, name, was)
+        cls.family, cls.paper = family_of(cls), paper
         cls.higher_is_better, cls.needs = higher_is_better, frozenset(needs)
-        METRICS[name] = cls
         return cls
 
     return enter
@@ -90,7 +92,7 @@ def parse(spec: str | Metric) -> Metric:
 
 def metrics(pattern: str = "*") -> list[str]:
     """The ids of all metrics, or of those that match a pattern such as ``*aopc``."""
-    return [name for name in sorted(METRICS) if fnmatch.fnmatchcase(name, pattern)]
+    return METRICS.names(pattern)
 
 
 def describe(name: str) -> dict[str, Any]:
@@ -106,6 +108,7 @@ def describe(name: str) -> dict[str, Any]:
         "needs": sorted(cls.needs),
         "presets": [key for key, preset in PRESETS.items() if any(parse(m).id == name for m in preset.metrics)],
         "params": parameters(cls),
+        "schema": schema(cls),
         "summary": (cls.__doc__ or "").strip().splitlines()[0],
     }
 

@@ -1,6 +1,7 @@
 """A case: images, their maps, all that is known of them, and the model's answers, kept so that metrics share them."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeVar, cast
@@ -125,6 +126,7 @@ class Case:
         method: What made the maps.
         others: Pictures to set beside these, for grids; these themselves by default.
         shared: Where to keep what does not depend on the maps, for other cases of the same images and target.
+        logits: (B, classes) the model's answers to the images, where they are known.
     """
 
     def __init__(
@@ -139,6 +141,7 @@ class Case:
         method: Method | None = None,
         others: "Pool | Tensor | None" = None,
         shared: dict[Any, Any] | None = None,
+        logits: Tensor | None = None,
     ) -> None:
         self.view, self.method = view, method
         self.images = images.to(view.device, view.dtype)
@@ -153,6 +156,8 @@ class Case:
         self._target = None if target is None else target.to(view.device)
         self._kept: dict[Any, Any] = {}
         self._shared: dict[Any, Any] = {} if shared is None else shared
+        if logits is not None:
+            self._shared.setdefault("logits", full(logits.to(view.device)))
 
     def __len__(self) -> int:
         return len(self.images)
@@ -285,11 +290,15 @@ class Case:
             shown: Images (M,) and numbers of copies (M,) -> (M, cells) what is seen of each.
             copies: K.
         """
+        return self._answers(self._asked(canvas, shown, copies), copies)
+
+    def _asked(self, canvas: Canvas, shown: Callable[[Tensor, Tensor], Tensor], copies: int) -> Tensor:
+        """(B * K, columns) of `_columns`."""
         device = self.view.device
         which = torch.arange(len(self), device=device).repeat_interleave(copies)
         number = torch.arange(copies, device=device).repeat(len(self))
-        ask = _Reader(canvas, self)
-        return self._answers(ask(which, lambda part: shown(which[part], number[part])), copies)
+        ask = Responder(canvas, read=self._columns)
+        return ask(which, lambda part: shown(which[part], number[part]))
 
     def walk(self, path: Path) -> Walk:
         """The answers along a path, asked for once."""
@@ -317,7 +326,7 @@ class Case:
             assert fill is not None
             return torch.where(seen.view(len(self), 1, *self.size), self.images, fill)
 
-        answers = self.ask(canvas, shown, len(counts))
+        answers = self._along(path, canvas, shown, counts)
         mass = signed(heat, "positive" if path.sign == "signed" else path.sign).double().gather(1, order).cumsum(1)
         # A map that has nothing has it spread evenly.
         even = torch.arange(1, mass.shape[1] + 1, device=mass.device, dtype=mass.dtype) / mass.shape[1]
@@ -330,6 +339,29 @@ class Case:
             density=share if path.rising else 1 - share,
             pictures=None if fill is None else picture,
         )
+
+    def _along(self, path: Path, canvas: Canvas, shown: Callable[[Tensor, Tensor], Tensor], counts: Tensor) -> Answers:
+        """The answers at every point. The ends are known where a baseline hides: the image, and the baseline."""
+        if path.hidden is None:
+            return self.ask(canvas, shown, len(counts))
+        hidden, whole = (0, canvas.cells) if path.rising else (canvas.cells, 0)
+        inner = ((counts != hidden) & (counts != whole)).nonzero().flatten()
+        each = torch.arange(len(self), device=counts.device)
+        ends = {whole: self._columns(self.logits, each)}
+        if bool((counts == hidden).any()):
+            ends[hidden] = self._columns(self._hidden(path.hidden), each)
+        width = ends[whole].shape[1]
+        table = ends[whole].new_empty(len(self), len(counts), width)
+        if len(inner):
+            asked = self._asked(canvas, lambda which, number: shown(which, inner[number]), len(inner))
+            table[:, inner] = asked.view(len(self), len(inner), width)
+        for count, columns in ends.items():
+            table[:, counts == count] = columns[:, None]
+        return self._answers(table.flatten(0, 1), len(counts))
+
+    def _hidden(self, baseline: Baseline) -> Tensor:
+        """(B, classes) of what stands where the images are hidden, asked for once."""
+        return _once(self._shared, ("hidden", baseline), lambda: logits_of(self.view, self.fill(baseline)))
 
     def _order(self, path: Path) -> tuple[Tensor, Tensor, Tensor]:
         """(B, cells) values, the order of the cells, and each one's place in it."""
@@ -355,6 +387,8 @@ class Case:
     ) -> Tensor:
         """(B, rows, columns) float32: other images, or another model, explained as these were.
 
+        Where memory runs out, fewer go through at a time.
+
         Args:
             images: (B, 3, H, W) model inputs.
             target: What to explain, as of the case's images by default.
@@ -365,8 +399,15 @@ class Case:
         method, view = method or self.method, view or self.view
         if method is None:
             raise InputError("the method that made the maps is needed; give a spec or an Explanation, not maps alone")
-        with view.still():
-            return method.maps(view, Batch(images, self.target if target is None else target, keys)).detach().float()
+        target = self.target if target is None else target
+
+        def ask(rows: slice) -> Tensor:
+            batch = Batch(images[rows], target.take(rows), None if keys is None else keys[rows])
+            return method.maps(view, batch).detach().float()
+
+        # As precisely as the maps of the case were made, or the difference would be the precision's.
+        with view.still(turns=True), nullcontext() if method.keeps_half() else view.exactly():
+            return torch.cat([maps for _, maps in in_parts(len(images), len(images), ask)])
 
 
 class Pool:
@@ -388,22 +429,11 @@ class Pool:
 
 def logits_of(view: View, images: Tensor, together: int = 64) -> Tensor:
     """(M, 3, H, W) -> (M, classes), some at a time."""
-    with view.still(), torch.no_grad():
+    with view.still(turns=True), torch.no_grad():
         parts = in_parts(len(images), together, lambda part: full(view.logits(images[part])))
         return torch.cat([found for _, found in parts])
 
 
-class _Reader(Responder):
-    """A responder that reads everything metrics may ask for, and not one score."""
-
-    def __init__(self, canvas: Canvas, case: Case) -> None:
-        super().__init__(canvas, case.target)
-        self._case = case
-
-    def read(self, logits: Tensor, which: Tensor) -> Tensor:
-        return self._case._columns(logits, which)
-
-
 def signed(maps: Tensor, sign: Sign) -> Tensor:
-    """What of the maps counts."""
+    """Return the part of the maps that counts."""
     return maps if sign == "signed" else maps.relu() if sign == "positive" else maps.abs()

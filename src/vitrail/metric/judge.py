@@ -1,8 +1,7 @@
 """The front door of judging: `evaluate`."""
 
-import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,19 +11,18 @@ from torch import Tensor, nn
 
 from vitrail.data import check_boxes, check_truth, is_input, masks_of
 from vitrail.errors import InputError, option
+from vitrail.events import Cancel, Observer, Work, observers_of, working
 from vitrail.explanation import Explanation, versions
-from vitrail.front import called, chosen, explain
-from vitrail.method import Method, parse
+from vitrail.front import at_once, called, chosen
+from vitrail.method import Explained, Method, Searches, batches_of, explain_batch, parse
 from vitrail.metric.base import Metric
-from vitrail.metric.case import Case, Pool
+from vitrail.metric.case import Case, Pool, logits_of
 from vitrail.metric.faithfulness.curve import Curve, CurveMetric, joined
 from vitrail.metric.presets import Wanted, lacks, refuse_unlabelled, wanted
 from vitrail.metric.scores import Score, Scores
 from vitrail.metric.statistics import bootstrap, interval
 from vitrail.model import Precision, Target, TargetLike, View, load, pictures, resolve, sources_of
 from vitrail.notes import summed
-
-BATCH = 16
 
 DEFAULT = ("insertion", "deletion", "mas_insertion", "mas_deletion", "sparseness")
 
@@ -46,12 +44,15 @@ def evaluate(
     precision: Precision | None = None,
     compiled: bool = False,
     progress: bool = False,
+    observers: Iterable[Observer] = (),
+    cancel: Cancel | None = None,
 ) -> Scores:
     """Judge explanations.
 
     Args:
         model: A name, a module or a view: see `vitrail.load`.
-        images: Paths, folders, PIL images, uint8 arrays, or model inputs as float tensors; alone or in a list.
+        images: Paths, folders, files' bytes, PIL images, uint8 arrays, or model inputs as float tensors; or a list of
+            these.
         explanation: A method's spec (``"tis"``), a method, an `Explanation` of these images or (images, rows, columns)
             maps; or several, in a list or by name in a dict.
         metrics: Specs (``"insertion(step=448)"``), metrics, or names of presets (``"mda"``). What of a preset cannot be
@@ -66,6 +67,8 @@ def evaluate(
         precision: ``fp32``, ``tf32``, ``bf16`` or ``fp16``; the view's own by default.
         compiled: Compile the model, where vitrail has no kernels of its own for it.
         progress: Show a progress bar.
+        observers: Functions that are told of every event of the work, see `vitrail.events`.
+        cancel: A token by which another thread can stop the work.
 
     Example:
         >>> from vitrail import scenes
@@ -98,9 +101,11 @@ def evaluate(
     truth = None if labels is None else resolve(view, labels, len(sources))[1]
     _check_needs(asked.metrics, subjects, regions, truth is not None)
     asked = replace(asked, metrics=tuple(dict.fromkeys(_with_company(asked.metrics, subjects))))
-    with view.using(precision, compiled or None):
-        size = BATCH if batch is None else batch
-        return _evaluate(view, sources, subjects, asked, (aim, whose), truth, (masks, boxes), size, progress)
+    size = at_once(batch)
+    maps = len(sources) * len(subjects)
+    work = working("judging", maps, "map", observers=observers_of(progress, observers), cancel=cancel)
+    with work as begun, view.using(precision, compiled or None):
+        return _evaluate(view, sources, subjects, asked, (aim, whose), truth, (masks, boxes), size, begun)
 
 
 def _is(target: Any, word: str) -> bool:
@@ -131,7 +136,7 @@ class _Subject:
             method.check(view)
             return cls(name or method.spec, method)
         if isinstance(given, Explanation):
-            found = cls(name or given.method, parse(given.method), given, given.maps)
+            found = cls(name or given.method, parse(given.method), given, given.one(0).maps)
         elif isinstance(given, Tensor | np.ndarray):
             found = cls(name or "maps", None, None, torch.as_tensor(given))
         else:
@@ -147,31 +152,72 @@ class _Subject:
         return found
 
     def case(
-        self, view: View, images: Tensor, rows: slice, aim: Target | None, **known: Any
+        self, view: View, images: "_Images", rows: slice, aim: Target | None, **known: Any
     ) -> tuple[Case, tuple[tuple[str, ...], ...]]:
         """The images of some rows with their maps, and what is said of each map."""
         notes: tuple[tuple[str, ...], ...] = ()
         aim = None if aim is None else aim.take(rows)
         if self.maps is None:
             assert self.method is not None
-            found = explain(view, images, self.method, aim, batch=len(images))
-            maps, aim, notes = found.maps, aim or Target(found.classes), found.notes
+            found, aim = images.explain(view, self.method, aim)
+            maps, notes = found.maps, found.notes
         else:
             maps = self.maps[rows]
             notes = () if self.explanation is None else self.explanation.notes[rows]
             if self.explanation is not None and self.explanation.classes is not None:
                 # What was explained counts, not what is asked for now; the target still says what else is shown.
                 aim = Target(self.explanation.classes[rows], rivals=None if aim is None else aim.rivals)
-        return Case(view, images, maps, aim, method=self.method, **known), notes
+        shared = images.shared_by(aim)
+        return Case(view, images.inputs, maps, aim, method=self.method, shared=shared, **known), notes
+
+
+class _Images:
+    """Some images on the device, and what all that is judged on them shares.
+
+    Args:
+        inputs: (B, 3, H, W).
+        explained: Whether a method explains them, which needs the model's answers: then these are asked for once.
+        repeated: Specs of searches that several methods make.
+    """
+
+    def __init__(self, view: View, inputs: Tensor, explained: bool, repeated: set[str]) -> None:
+        self.inputs, self._repeated, self._searches = inputs, repeated, Searches()
+        self._logits = logits_of(view, inputs) if explained else None
+        self._shared: dict[Any, dict[Any, Any]] = {}
+
+    def explain(self, view: View, method: Method, aim: Target | None) -> tuple[Explained, Target]:
+        """The maps of a method, and what they explain."""
+        known = self._logits if view.precision == "fp32" or method.keeps_half() else None
+        batches = batches_of(self.inputs, [aim], known)
+        searches = self._searches if method.search_spec() in self._repeated else None
+        return explain_batch(view, method, batches, searches)[0], batches[0].target
+
+    def shared_by(self, aim: Target | None) -> dict[Any, Any]:
+        """What cases of these images and this target share."""
+        key: Any = None
+        if aim is not None:
+            same = [
+                None if numbers is None else tuple(numbers.flatten().tolist()) for numbers in (aim.classes, aim.rivals)
+            ]
+            key = (*same, aim.function)
+        found = self._shared.setdefault(key, {})
+        if self._logits is not None:
+            found.setdefault("logits", self._logits)
+        return found
 
 
 def _named(given: Any) -> Iterator[tuple[str | None, Any]]:
     if isinstance(given, Mapping):
-        yield from given.items()
+        pairs: list[tuple[str | None, Any]] = list(given.items())
     elif isinstance(given, Sequence) and not isinstance(given, str):
-        yield from ((None, one) for one in given)
+        pairs = [(None, one) for one in given]
     else:
-        yield None, given
+        pairs = [(None, given)]
+    for name, one in pairs:
+        if isinstance(one, Explanation) and one.targets is not None:
+            yield from ((f"{name or one.method}: {target}", one.one(target)) for target in one.targets)
+        else:
+            yield name, one
 
 
 def _check_needs(wanted: Sequence[Metric], subjects: list[_Subject], masks: bool, labels: bool) -> None:
@@ -204,13 +250,8 @@ def _evaluate(
     truth: Target | None,
     regions: tuple[Any, Any],
     size: int,
-    progress: bool,
+    work: Work,
 ) -> Scores:
-    from tqdm.auto import tqdm
-
-    if size < 1:
-        raise InputError(f"{option('batch')} must be 1 or more, but {size} was given")
-    start, forwards = time.perf_counter(), view.meter.forwards
     (aim, whose), metrics = aimed, asked.metrics
     empty: dict[str, int] = dict.fromkeys((subject.name for subject in subjects), 0)
     said: dict[str, list[tuple[str, ...]]] = {name: [] for name in empty}
@@ -221,20 +262,22 @@ def _evaluate(
     if any(metric.uses_others for metric in metrics):
         spread = np.linspace(0, len(sources) - 1, min(OTHERS, len(sources))).round().astype(int)
         others = Pool(view, view.preprocess.batch([sources[i] for i in spread]))
-    bar = tqdm(total=len(sources) * len(subjects), unit="map", disable=not progress, leave=False)
-    with bar, view.still():
+    counts = Counter(subject.method.search_spec() for subject in subjects if subject.method and subject.maps is None)
+    repeated = {spec for spec, count in counts.items() if count > 1}
+    with view.still(turns=True):
         for first in range(0, len(sources), size):
             rows = slice(first, min(first + size, len(sources)))
             opened = [source if is_input(source) else pictures.read(source) for source in sources[rows]]
             check_boxes(regions[1], opened, rows)
-            images = view.preprocess.batch(opened)
+            inputs = view.preprocess.batch(opened).to(view.device, view.dtype)
+            images = _Images(view, inputs, any(subject.maps is None for subject in subjects), repeated)
             known = {
                 "masks": masks_of(view.preprocess, opened, rows, *regions),
                 "labels": None if truth is None or truth.classes is None else truth.classes[rows],
                 "others": others,
             }
             for i, subject in enumerate(subjects):
-                bar.set_postfix_str(subject.name)
+                work.enter(subject.name)
                 case, notes = subject.case(view, images, rows, aim, **known)
                 said[subject.name] += notes
                 empty[subject.name] += int(case.empty.sum())
@@ -245,7 +288,7 @@ def _evaluate(
                     sentences = case.told(getattr(metric, "baseline", None))
                     told.setdefault((i, j), Counter()).update(sentence for sentence in sentences if sentence)
                 case.forget()
-                bar.update(len(images))
+                work.finish_some(len(inputs))
     found = []
     for (i, j), parts in measured.items():
         curve = joined(curves[i, j]) if (i, j) in curves else None
@@ -264,8 +307,8 @@ def _evaluate(
         images=tuple(called(source, i) for i, source in enumerate(sources)),
         model=view.name,
         fingerprint=view.fingerprint(),
-        seconds=time.perf_counter() - start,
-        forwards=view.meter.forwards - forwards,
+        seconds=work.seconds,
+        forwards=round(work.made.forwards),
         versions=versions(),
         empty={name: count for name, count in empty.items() if count},
         told={name: summed(notes) for name, notes in said.items() if any(notes)},

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vitrail.errors import InputError
-from vitrail.explanation import write_whole
+from vitrail.files import write_whole
 from vitrail.method import METHODS, parse
 from vitrail.metric.base import METRICS
 from vitrail.metric.base import parse as parse_metric

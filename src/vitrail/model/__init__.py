@@ -9,14 +9,17 @@ from vitrail.model.memory import in_parts, is_out_of_memory
 from vitrail.model.rules.backward import FROZEN, GUIDED, TRUE, Rule
 from vitrail.model.rules.relevance import Entry, Relevance, relevances, trace_pixels, trace_tokens
 from vitrail.model.rules.tap import Tap
-from vitrail.model.sources.names import load, usable, zero_shot
+from vitrail.model.sources.names import load, usable
+from vitrail.model.sources.open_clip import zero_shot
+from vitrail.model.sources.source import SOURCES
 from vitrail.model.target import Likeness, Target, TargetLike, class_index, representation, resolve
-from vitrail.model.trace import Need, Precision, Trace, full, widest
+from vitrail.model.trace import Need, Precision, Trace, full, is_finite, widest
 from vitrail.model.view import View
 
 __all__ = [
     "FROZEN",
     "GUIDED",
+    "SOURCES",
     "TRUE",
     "BlockParts",
     "Entry",
@@ -36,6 +39,7 @@ __all__ = [
     "class_index",
     "full",
     "in_parts",
+    "is_finite",
     "is_out_of_memory",
     "load",
     "pictures",

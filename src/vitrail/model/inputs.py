@@ -1,8 +1,9 @@
 """From pictures to the tensor a model wants, and back to the crop it really saw."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,35 @@ from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as tf
 
-from vitrail.errors import InputError
+from vitrail.errors import InputError, option
 from vitrail.model import pictures
+from vitrail.model.pictures import ENCODED
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
+
+FILTERS = tuple(mode.value for mode in InterpolationMode)
+
+
+def check_size(size: Any) -> None:
+    """Refuse what is no height and width of an input."""
+    sides = list(size) if isinstance(size, Iterable) and not isinstance(size, str) else [size]
+    if len(sides) != 2 or not all(isinstance(side, Integral) and not isinstance(side, bool) for side in sides):
+        raise InputError(f"{option('size')} must be two whole numbers, height and width, but {size!r} was given")
+    if min(sides) < 1:
+        raise InputError(
+            f"{option('size')} must be 1 pixel or more high and wide, but {sides[0]} x {sides[1]} was given"
+        )
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is one finite number."""
+    try:
+        return not isinstance(value, str | bytes | bool) and math.isfinite(float(value))
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 @dataclass(frozen=True)
@@ -38,6 +63,20 @@ class Preprocess:
     crop: float = 0.875
     interpolation: str = "bicubic"
     squash: bool = False
+
+    def __post_init__(self) -> None:
+        check_size(self.size)
+        object.__setattr__(self, "size", tuple(map(int, self.size)))
+        for name, values, least in (("mean", self.mean, -math.inf), ("std", self.std, 0)):
+            given = list(values) if isinstance(values, Iterable) else [values]
+            if len(given) != 3 or not all(is_number(one) and one > least for one in given):
+                kind = "numbers above 0" if least == 0 else "numbers"
+                raise InputError(f"{option(name)} must be three {kind}, one a channel, but {values!r} was given")
+            object.__setattr__(self, name, tuple(map(float, given)))
+        if not is_number(self.crop) or self.crop <= 0:
+            raise InputError(f"crop must be a number above 0, but {self.crop!r} was given")
+        if self.interpolation not in FILTERS:
+            raise InputError(f"interpolation must be {' or '.join(FILTERS)}, but {self.interpolation!r} was given")
 
     def picture(self, source: Any) -> Image.Image:
         """The part of a picture that the model sees, at the model's size; a model input is turned back into one."""
@@ -67,7 +106,11 @@ class Preprocess:
         """One (3, H, W) model input. Floating point tensors are taken as model inputs already."""
         if isinstance(source, Tensor) and source.is_floating_point():
             return _checked(source)
-        pixels: Tensor = tf.pil_to_tensor(self.picture(source)).float() / 255
+        return self.normalise(self.picture(source))
+
+    def normalise(self, picture: Image.Image) -> Tensor:
+        """(3, H, W) from the part of a picture that the model sees, as `picture` gives it."""
+        pixels: Tensor = tf.pil_to_tensor(picture).float() / 255
         mean, std = self._moments
         return (pixels - mean) / std
 
@@ -95,18 +138,27 @@ class Preprocess:
 
 def sources_of(images: Any) -> list[Any]:
     """Anything a user may call images -> a list with one entry an image; files are not opened yet."""
+    return _sources_of(images, 0)
+
+
+def _sources_of(images: Any, depth: int) -> list[Any]:
+    if isinstance(images, Tensor):
+        pictures.check_plain(images)
     if isinstance(images, Tensor | np.ndarray) and images.ndim == 4:
         found = list(images)
-    elif isinstance(images, Sequence) and not isinstance(images, str):
-        found = [source for image in images for source in sources_of(image)]
+    elif isinstance(images, Sequence) and not isinstance(images, (str, *ENCODED)) and depth <= pictures.DEEPEST:
+        found = [source for image in images for source in _sources_of(image, depth + 1)]
     else:
-        found = pictures.expand(images)
+        found = pictures.expand(images, depth)
     if not found:
         raise InputError("no image was given; give at least one path, picture, array or tensor")
     return found
 
 
 def _checked(tensor: Tensor) -> Tensor:
+    pictures.check_plain(tensor)
+    if tensor.dtype not in FLOATS:
+        raise InputError(f"a model input must be of float32, float64, float16 or bfloat16, but is {tensor.dtype}")
     if tensor.ndim != 3 or tensor.shape[0] != 3:
         raise InputError(
             f"a model input must be a (3, height, width) tensor, but {tuple(tensor.shape)} was given; "

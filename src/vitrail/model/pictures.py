@@ -1,12 +1,13 @@
-"""Pictures as users have them (files, folders, arrays, PIL) become one thing: 8-bit RGB, upright, first frame."""
+"""Pictures as users have them (files, their bytes, arrays, PIL) become one thing: 8-bit RGB, upright, first frame."""
 
+import io
 import os
 import struct
 import threading
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,18 +24,27 @@ _FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "DIB", "PPM", "JPEG2000
 # Warning filters belong to the whole process: two readers that change them at once could leave them changed.
 _FILTERS = threading.Lock()
 
-_ACCEPTED = "a file path, a PIL picture, a (H, W, 3) array or a uint8 (3, H, W) tensor"
+_ACCEPTED = "a file path, a file's bytes, a PIL picture, a (H, W, 3) array or a uint8 (3, H, W) tensor"
+
+DEEPEST = 32
+"""Lists of pictures that may lie one inside the other."""
+
+Encoded: TypeAlias = bytes | bytearray | memoryview | io.BytesIO
+"""The content of a picture file."""
+
+ENCODED = (bytes, bytearray, memoryview, io.BytesIO)
 
 
-def read(source: str | os.PathLike[Any] | Image.Image | npt.NDArray[Any] | torch.Tensor) -> Image.Image:
+def read(source: str | os.PathLike[Any] | Encoded | Image.Image | npt.NDArray[Any] | torch.Tensor) -> Image.Image:
     """Read anything a user calls a picture.
 
     Transparency is composited over white, 16-bit values are divided by 257, the EXIF orientation is applied and of an
     animation the first frame is taken (of a PIL picture that was moved to another frame: that frame).
 
     Args:
-        source: a path; a PIL picture; an array (H, W), (H, W, 1), (H, W, 3) or (H, W, 4) of uint8, bool, uint16, or
-            floats in [0, 1]; a uint8 tensor (3, H, W) or (1, H, W).
+        source: a path; the bytes of a picture file, as they are or in a `BytesIO`; a PIL picture; an array (H, W),
+            (H, W, 1), (H, W, 3) or (H, W, 4) of uint8, bool, uint16, or floats in [0, 1]; a uint8 tensor (3, H, W) or
+            (1, H, W).
 
     Returns:
         A new picture of mode RGB; the source is left as it is.
@@ -48,6 +58,8 @@ def read(source: str | os.PathLike[Any] | Image.Image | npt.NDArray[Any] | torch
     """
     if isinstance(source, (str, os.PathLike)):
         return _from_path(Path(os.fsdecode(source)))
+    if isinstance(source, ENCODED):
+        return _from_bytes(source.getvalue() if isinstance(source, io.BytesIO) else bytes(source))
     if isinstance(source, Image.Image):
         return _from_pil(source, f"the picture {_name_of(source)}")
     if isinstance(source, torch.Tensor):
@@ -57,12 +69,13 @@ def read(source: str | os.PathLike[Any] | Image.Image | npt.NDArray[Any] | torch
     raise InputError(f"A picture must be {_ACCEPTED}; given {type(source).__name__}.")
 
 
-def expand(sources: Any) -> list[Any]:
+def expand(sources: Any, depth: int = 0) -> list[Any]:
     """Flatten one source or many into a list of pictures, each folder replaced by the picture files in it.
 
     Args:
         sources: what :func:`read` takes, a folder, or an iterable of these (nested ones too). Patterns such as
             ``*.jpg`` are taken literally: expanding them is the shell's work.
+        depth: how many lists they lie in.
 
     Returns:
         The sources in the order given; a folder's files sorted by name, without hidden files and subfolders.
@@ -77,11 +90,13 @@ def expand(sources: Any) -> list[Any]:
     if isinstance(sources, (str, os.PathLike)):
         path = Path(os.fsdecode(sources))
         return list(_from_folder(path)) if _is_folder(path) else [sources]
-    if isinstance(sources, (Image.Image, np.ndarray, torch.Tensor)):
+    if isinstance(sources, (Image.Image, np.ndarray, torch.Tensor, *ENCODED)):
         return [sources]
-    if not isinstance(sources, Iterable) or isinstance(sources, (bytes, bytearray)):
+    if depth > DEEPEST:
+        raise InputError(f"The pictures lie in lists in lists, more than {DEEPEST} of them: give them in one list.")
+    if not isinstance(sources, Iterable):
         raise InputError(f"A picture must be {_ACCEPTED}, or a folder or list of them; given {type(sources).__name__}.")
-    return [picture for source in sources for picture in expand(source)]
+    return [picture for source in sources for picture in expand(source, depth + 1)]
 
 
 def _is_folder(path: Path) -> bool:
@@ -113,12 +128,18 @@ def _from_path(path: Path) -> Image.Image:
             if not handle.read(1):
                 raise InputError(f"{path} is an empty file: download or copy the picture again.")
             handle.seek(0)
-            return _decoded(handle, path)
+            return _decoded(handle, str(path))
     except OSError as error:
         raise InputError(f"Cannot read {path} ({error.strerror or error}): check the file's permissions.") from error
 
 
-def _decoded(handle: BinaryIO, path: Path) -> Image.Image:
+def _from_bytes(data: bytes) -> Image.Image:
+    if not data:
+        raise InputError("A picture given as bytes is empty: give the whole content of a picture file.")
+    return _decoded(io.BytesIO(data), f"the picture given as {len(data):,} bytes")
+
+
+def _decoded(handle: BinaryIO, name: str) -> Image.Image:
     Image.init()
     formats = [name for name in _FORMATS if name in Image.OPEN]
     try:
@@ -127,15 +148,15 @@ def _decoded(handle: BinaryIO, path: Path) -> Image.Image:
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             picture = Image.open(handle, formats=formats)
     except UnidentifiedImageError as error:
-        raise InputError(f"{path} is not a picture file: give a JPEG, PNG, GIF, WebP, TIFF or BMP file.") from error
+        raise InputError(f"{name} is not a picture file: give a JPEG, PNG, GIF, WebP, TIFF or BMP file.") from error
     except Image.DecompressionBombError as error:
-        raise InputError(f"{path} has too many pixels to be opened safely: make it smaller first.") from error
+        raise InputError(f"{name} has too many pixels to be opened safely: make it smaller first.") from error
     except Exception as error:  # PIL's decoders answer a broken header with nearly any exception type
-        raise InputError(f"{path} is a broken picture file ({error}): download or copy it again.") from error
+        raise InputError(f"{name} is a broken picture file ({error}): download or copy it again.") from error
     with picture:
-        converted = _from_pil(picture, str(path))
+        converted = _from_pil(picture, name)
     if picture.format in ("JPEG", "MPO") and ImageFile.LOAD_TRUNCATED_IMAGES and _ends_early(handle):
-        raise InputError(f"{path} is a truncated picture file: download or copy it again.")
+        raise InputError(f"{name} is a truncated picture file: download or copy it again.")
     return converted
 
 
@@ -209,7 +230,26 @@ def _eight_bit_float(values: npt.NDArray[Any], name: str) -> npt.NDArray[np.uint
     return shades
 
 
+def oddity(tensor: torch.Tensor) -> tuple[str, str] | None:
+    """What keeps the numbers of a tensor from lying in memory one beside the other, and what to give instead."""
+    kinds = {
+        ("on the device meta, where there are no numbers", "one on the cpu"): tensor.is_meta,
+        ("nested", "a list of tensors"): tensor.is_nested,
+        ("quantised", "tensor.dequantize()"): tensor.is_quantized,
+        ("sparse", "tensor.to_dense()"): tensor.layout != torch.strided,
+    }
+    return next((kind for kind, found in kinds.items() if found), None)
+
+
+def check_plain(tensor: torch.Tensor) -> None:
+    """Refuse a tensor whose numbers cannot be read as they are."""
+    odd = oddity(tensor)
+    if odd is not None:
+        raise InputError(f"An image must be a plain tensor, but one was given that is {odd[0]}: give {odd[1]}.")
+
+
 def _from_tensor(tensor: torch.Tensor) -> Image.Image:
+    check_plain(tensor)
     shape = tuple(tensor.shape)
     if tensor.is_floating_point():
         raise InputError(

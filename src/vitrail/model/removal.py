@@ -48,7 +48,7 @@ def respond(view: "View", tokens: Tensor, keep: Tensor, layout: Layout, form: Fo
     if int(counts.min()) < fewest:
         raise InputError(f"{view.name} pools over its patches: at least one patch must be kept for every image")
     if form == "mask":
-        view.meter.forwards += len(tokens)
+        view.meter.begin(len(tokens))
         with Tap(hidden=~stays):
             tokens = view.encode(tokens, layout)[-1]
     logits = torch.empty(len(tokens), view.num_classes, device=tokens.device, dtype=full(tokens).dtype)
@@ -113,15 +113,12 @@ def _can_mask(view: "View", token: Tensor, layout: Layout) -> bool:
 
 def _agree(view: "View", one: Callable[[], Tensor], other: Callable[[], Tensor]) -> bool:
     """Whether both ways run and give the same logits; the passes are not counted."""
-    forwards = view.meter.forwards
     try:
-        with torch.no_grad():
+        with torch.no_grad(), view.meter.apart():
             a, b = one(), other()
     except torch.OutOfMemoryError:
         raise
     except (AssertionError, IndexError, RuntimeError, ValueError, TypeError):
         return False
-    finally:
-        view.meter.forwards = forwards
     tolerance = 1e-3 if view.precision == "fp32" and view.dtype == torch.float32 else 5e-2
     return bool(torch.allclose(a, b, tolerance, tolerance))

@@ -13,10 +13,15 @@ from vitrail.errors import InputError, option
 from vitrail.model.anatomy.check import taking
 from vitrail.model.anatomy.hooks import Hooks
 from vitrail.model.anatomy.watch import watch
-from vitrail.model.sources.names import ZeroShot
+from vitrail.model.memory import is_out_of_memory
+from vitrail.model.pictures import oddity
+from vitrail.model.sources.open_clip import ZeroShot
 from vitrail.model.trace import logits_of
 from vitrail.model.view import View
 
+LONGEST = 30
+LONG = 10**LONGEST
+"""No number of a class has so many digits, and Python reads and writes numbers of some thousand only when told to."""
 FEW = 20
 """So many classes at most are all named in a message."""
 HALF = (torch.bfloat16, torch.float16)
@@ -45,10 +50,21 @@ class Target:
         if self.function is None:
             assert self.classes is not None
             return logits.gather(1, self.classes.to(logits.device)[:, None]).squeeze(1)
-        scores = self.function(logits)
-        if not isinstance(scores, Tensor) or scores.shape != logits.shape[:1]:
-            shape = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-            raise InputError(f"a target function must return one score an image, ({len(logits)},), but it gave {shape}")
+        try:
+            scores = self.function(logits.clone())  # what it does to them in place, it does to its own
+        except Exception as error:
+            if isinstance(error, InputError) or is_out_of_memory(error):
+                raise
+            said = f"{type(error).__name__}: {str(error).strip() or 'without a word'}".splitlines()[0]
+            raise InputError(f"the target function raised {said}; it is given (images, classes) logits") from error
+        if not isinstance(scores, Tensor) or scores.shape != logits.shape[:1] or scores.is_complex():
+            found = f"{scores.dtype} {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
+            raise InputError(f"a target function must return one score an image, ({len(logits)},), but it gave {found}")
+        if logits.requires_grad and not scores.requires_grad:
+            raise InputError(
+                "the target function's scores do not depend on the logits, as far as torch can tell, so they have no "
+                "gradient; calculate them from the logits with torch, without detach(), item() or whole numbers"
+            )
         return scores
 
     def to(self, device: torch.device) -> "Target":
@@ -120,7 +136,7 @@ def resolve(view: View, target: TargetLike, images: int) -> tuple[View, Target |
     if callable(target) and not isinstance(target, Tensor):
         return view, Target(None, target)
     if isinstance(target, np.ndarray | np.integer):
-        target = torch.as_tensor(target)
+        target = torch.as_tensor(target) if target.dtype.kind in "biufc" else target.tolist()
     entries = _entries(target, images)
     prompts = [e for e in dict.fromkeys(entries) if isinstance(e, str) and _lookup(view, e) is None]
     if prompts and isinstance(view.model, ZeroShot):
@@ -149,6 +165,9 @@ def _checked(view: View, target: Target, images: int) -> Target:
 
 def _entries(target: int | str | Tensor | Sequence[int | str], images: int) -> list[int | str]:
     if isinstance(target, Tensor):
+        odd = oddity(target)
+        if odd is not None:
+            raise InputError(f"a target tensor must be a plain one, but one was given that is {odd[0]}; give {odd[1]}")
         if target.is_floating_point() or target.ndim > 1:
             raise InputError(
                 f"a target tensor must hold class numbers, (images,), but a {target.dtype} "
@@ -186,8 +205,9 @@ def class_index(view: View, entry: int | str) -> int:
             hint = f"it has no names: give a number from 0 to {view.num_classes - 1}, or names with {option('classes')}"
         raise InputError(f"{view.name} has no class called {entry!r}; {hint}")
     if not 0 <= entry < view.num_classes:
+        number = str(entry) if abs(entry) < LONG else "of so large a number"
         raise InputError(
-            f"class {entry} does not exist: {view.name} has {view.num_classes} classes, 0 to {view.num_classes - 1}"
+            f"class {number} does not exist: {view.name} has {view.num_classes} classes, 0 to {view.num_classes - 1}"
         )
     return entry
 
@@ -199,7 +219,7 @@ def _lookup(view: View, name: str) -> int | None:
     if wanted in names:
         return names.index(wanted)
     if wanted.removeprefix("-").isdecimal():
-        return class_index(view, int(wanted))
+        return class_index(view, int(wanted) if len(wanted) < LONGEST else LONG)
     synonyms = [i for i, c in enumerate(names) if wanted in (part.strip() for part in c.split(","))]
     return synonyms[0] if synonyms else None
 
@@ -230,6 +250,10 @@ def representation(view: View, images: Tensor) -> Tensor:
 
 
 def _likeness_view(view: View, target: Likeness) -> View:
+    if not isinstance(target.reference, Tensor) or oddity(target.reference) is not None:
+        raise InputError(
+            "the reference must be a plain tensor; make it with vitrail.model.representation(view, images)"
+        )
     classifier = _classifier(view)
     reference = target.reference.detach().to(view.device, view.dtype)
     width = view.num_classes if classifier is None else classifier.in_features

@@ -1,6 +1,9 @@
 """What a method needs from a model, and what one forward pass through it leaves behind."""
 
-from collections.abc import Callable, Sequence
+import math
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, TypeVar
@@ -8,10 +11,13 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor
 
+from vitrail.events import Passes, begin_passes
+
 Value = TypeVar("Value")
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
-"""``tf32`` is float32 with faster, coarser matrix products, on GPUs that have them; the others say it themselves."""
+"""The arithmetic of a pass: float32, float32 with coarser and faster matrix products (``tf32``, on GPUs that have
+them), bfloat16 or float16."""
 
 
 def full(tensor: Tensor) -> Tensor:
@@ -22,6 +28,11 @@ def full(tensor: Tensor) -> Tensor:
 def widest(device: torch.device) -> torch.dtype:
     """The type with the most digits that a device has: float64, or float32 on those that have no more."""
     return torch.float64 if device.type in ("cpu", "cuda") else torch.float32
+
+
+def is_finite(values: Tensor) -> bool:
+    """Whether all values are finite: the largest of them tells, in one pass and one wait for the device."""
+    return not values.numel() or math.isfinite(float(torch.linalg.vector_norm(values, math.inf)))
 
 
 def version_of(tensor: Tensor) -> int:
@@ -97,25 +108,47 @@ class Trace:
 
 
 class Meter:
-    """Images pushed forward and backward through the model since the view was made.
-
-    Attributes:
-        backwards: Images pushed backward.
-        listener: Told how many more were pushed forward, at once; a progress bar, for example.
-    """
+    """Images pushed forward and backward through the model since the view was made."""
 
     def __init__(self) -> None:
-        self._forwards = 0
-        self.backwards = 0
-        self.listener: Callable[[int], object] | None = None
+        self._lock = threading.Lock()
+        self._made = Passes(0, 0)
+        self._own = _Own()
+
+    def __reduce__(self) -> tuple[type["Meter"], tuple[()]]:
+        return Meter, ()  # a copy of a view counts its own
 
     @property
     def forwards(self) -> int:
         """Images pushed forward."""
-        return self._forwards
+        return int(self._made.forwards)
 
-    @forwards.setter
-    def forwards(self, count: int) -> None:
-        if self.listener is not None:
-            self.listener(count - self._forwards)
-        self._forwards = count
+    @property
+    def backwards(self) -> int:
+        """Images pushed backward."""
+        return int(self._made.backwards)
+
+    def begin(self, forwards: int = 0, backwards: int = 0) -> None:
+        """Count images that are pushed through now, here and for the work that this thread does.
+
+        Whoever wants that work to end has it end here, see `vitrail.events`.
+        """
+        if self._own.apart is not None:
+            self._own.apart.append(Passes(forwards, backwards))
+            return
+        begin_passes(forwards, backwards)
+        with self._lock:
+            self._made = self._made.plus(Passes(forwards, backwards))
+
+    @contextmanager
+    def apart(self) -> Iterator[list[Passes]]:
+        """Inside, this thread's passes do not count, as when they find out about the model: they are listed instead."""
+        before, self._own.apart = self._own.apart, []
+        try:
+            yield self._own.apart
+        finally:
+            self._own.apart = before
+
+
+class _Own(threading.local):
+    apart: list[Passes] | None = None

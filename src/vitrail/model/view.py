@@ -138,6 +138,17 @@ class View(Still):
         return size if found is None else found.grid
 
     @property
+    def width(self) -> int:
+        """Channels of a token, or of the feature map; 3, the image's own, where there is neither."""
+
+        def make() -> int:
+            with self.meter.apart(), torch.no_grad():
+                entry = self._trace(self.blank(self.size), TRUE, False, False, self.depth).entry
+                return self.spatial(entry, self.size).shape[1]
+
+        return self.memo.once("model/view: width", None, make)
+
+    @property
     def depth(self) -> int:
         """The number of transformer blocks, 0 for other models."""
         return 0 if self.blocks is None else len(self.blocks.modules)
@@ -174,7 +185,7 @@ class View(Still):
         # Asked here: inside, gradients are possible again.
         model = self.passage.whole(self.model) if self.compiled and not torch.is_grad_enabled() else self.model
         with self.still(), taking(self, images.shape[2:]):
-            self.meter.forwards += len(images)
+            self.meter.begin(len(images))
             return check.answered(self, model(self.laid_out(images.to(self.device, self.dtype))), len(images))
 
     def laid_out(self, images: Tensor) -> Tensor:
@@ -240,7 +251,7 @@ class View(Still):
             layout: The layout they were embedded with.
             plain: Let the last block give every token, also where the head reads a few of them.
         """
-        self.meter.forwards += len(tokens)
+        self.meter.begin(len(tokens))
         left = self.passage.through(self, self._need_blocks().modules, tokens, layout, plain)
         return self.head(left, layout)
 
@@ -281,7 +292,7 @@ class View(Still):
         return self.kept(images, key, make)
 
     def _trace(self, images: Tensor, rule: Rule, attention: bool, pixels: bool, start: int) -> Trace:
-        self.meter.forwards += len(images)
+        self.meter.begin(len(images))
         caught: list[Tensor] = []
         with self.still(), torch.set_grad_enabled(self._joins_graphs), watch.caught(self._entry(), caught):
             if pixels or self.blocks is None:
@@ -325,8 +336,8 @@ class View(Still):
                 f"{self.name} gives no gradient for this: its answer, or what the target makes of it, is detached from "
                 "what it was made of; use a method that needs answers alone, such as rise or occlusion"
             )
-        self.meter.backwards += len(scores) * counted
-        again = again or self._memory is not None
+        self.meter.begin(backwards=len(scores) * counted)
+        again = again or self.remembers
         found = torch.autograd.grad(scores.sum(), list(inputs), retain_graph=again, allow_unused=True)
         return [torch.zeros_like(x) if g is None else g.detach() for x, g in zip(inputs, found)]
 

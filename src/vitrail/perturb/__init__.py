@@ -2,6 +2,7 @@
 
 from vitrail.perturb.baselines import (
     BASELINES,
+    WIDEST,
     AdaptiveBlur,
     Baseline,
     BlackPixel,
@@ -11,6 +12,7 @@ from vitrail.perturb.baselines import (
     UniformNoise,
     ZeroNorm,
     baseline,
+    register,
 )
 from vitrail.perturb.canvas import Canvas, PixelCanvas, RemovalCanvas, TokenCanvas, cell_canvas, grid_labels
 from vitrail.perturb.order import counted, order_of, ranks_of
@@ -19,6 +21,7 @@ from vitrail.perturb.throughput import roofline
 
 __all__ = [
     "BASELINES",
+    "WIDEST",
     "AdaptiveBlur",
     "Baseline",
     "BlackPixel",
@@ -39,5 +42,6 @@ __all__ = [
     "grid_labels",
     "order_of",
     "ranks_of",
+    "register",
     "roofline",
 ]

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -17,10 +17,16 @@ from torch.nn import functional as F
 from torchvision.transforms.functional import gaussian_blur
 
 from vitrail.errors import InputError
+from vitrail.fields import number, random_seed, schema
 from vitrail.model import Preprocess, Target, View
-from vitrail.spec import Configured, read
+from vitrail.registry import Registry
+from vitrail.spec import Configured, entered, read
 
-BASELINES: dict[str, type["Baseline"]] = {}
+BASELINES: Registry[type["Baseline"]] = Registry("baseline", "vitrail.baselines", tell=lambda name, _: describe(name))
+
+
+WIDEST = 501
+"""Pixels that a blur may be wide: at most as many as the usual pictures, and more."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,8 @@ class Baseline(Configured, ABC):
 
     kind = "baseline"
     registry = BASELINES
+    of_target: ClassVar[bool] = False
+    """Whether the picture depends on what is explained."""
 
     @abstractmethod
     def fill(self, view: View, images: Tensor, target: Target) -> Tensor:
@@ -48,13 +56,20 @@ class Baseline(Configured, ABC):
 T = TypeVar("T", bound=type[Baseline])
 
 
-def _register(name: str) -> Callable[[T], T]:
-    def enter(cls: T) -> T:
-        cls.id = name
-        BASELINES[name] = cls
-        return cls
+def register(name: str, *, was: tuple[str, ...] = ()) -> Callable[[T], T]:
+    """Enter a baseline in the registry.
 
-    return enter
+    Args:
+        name: Its id in spec strings.
+        was: The names that it had before.
+    """
+    return lambda cls: entered(cls, name, was)
+
+
+def describe(name: str) -> dict[str, Any]:
+    """What the viewer shows of a baseline."""
+    cls = BASELINES[name]
+    return {"id": name, "summary": (cls.__doc__ or "").strip().splitlines()[0], "schema": schema(cls)}
 
 
 def baseline(spec: str | Baseline) -> Baseline:
@@ -73,7 +88,7 @@ def _colour(raw: tuple[float, ...], preprocess: Preprocess, images: Tensor) -> T
     return torch.tensor(values, dtype=images.dtype, device=images.device).view(1, 3, 1, 1).expand_as(images)
 
 
-@_register("black_pixel")
+@register("black_pixel")
 @dataclass(frozen=True)
 class BlackPixel(Baseline):
     """True black: raw pixels of 0. Chefer's perturbation tests use it, and few others do."""
@@ -82,7 +97,7 @@ class BlackPixel(Baseline):
         return _colour((0.0, 0.0, 0.0), view.preprocess, images)
 
 
-@_register("zero_norm")
+@register("zero_norm")
 @dataclass(frozen=True)
 class ZeroNorm(Baseline):
     """Zeros in the normalised space, the colour the model takes for the mean. What most papers call black."""
@@ -91,7 +106,7 @@ class ZeroNorm(Baseline):
         return torch.zeros_like(images)
 
 
-@_register("dataset_mean")
+@register("dataset_mean")
 @dataclass(frozen=True)
 class DatasetMean(Baseline):
     """ImageNet's mean colour; the same as ``zero_norm`` for models that are normalised by it."""
@@ -100,7 +115,7 @@ class DatasetMean(Baseline):
         return _colour(Preprocess().mean, view.preprocess, images)
 
 
-@_register("image_mean")
+@register("image_mean")
 @dataclass(frozen=True)
 class ImageMean(Baseline):
     """The mean colour of each image itself.
@@ -115,7 +130,7 @@ class ImageMean(Baseline):
         return images.mean((2, 3) if self.channels == "apart" else (1, 2, 3), keepdim=True).expand_as(images)
 
 
-@_register("rise_blur")
+@register("rise_blur")
 @dataclass(frozen=True)
 class RiseBlur(Baseline):
     """RISE's blur: a Gaussian cut off at ``kernel`` pixels and folded back into them; beyond the border lies zero.
@@ -127,17 +142,14 @@ class RiseBlur(Baseline):
         sigma: Standard deviation.
     """
 
-    kernel: int = 11
-    sigma: float = 5.0
-
-    def __post_init__(self) -> None:
-        _check_kernel(self.id, self.kernel, self.sigma)
+    kernel: int = number(11, low=1, high=WIDEST, only="odd")
+    sigma: float = number(5.0, above=0, high=1000)
 
     def fill(self, view: View, images: Tensor, target: Target) -> Tensor:
         return rise_blur(images, self.kernel, self.sigma)
 
 
-@_register("gaussian_blur")
+@register("gaussian_blur")
 @dataclass(frozen=True)
 class GaussianBlur(Baseline):
     """A plain Gaussian blur; the picture is mirrored at its border.
@@ -147,11 +159,8 @@ class GaussianBlur(Baseline):
         sigma: Standard deviation.
     """
 
-    kernel: int = 31
-    sigma: float = 10.0
-
-    def __post_init__(self) -> None:
-        _check_kernel(self.id, self.kernel, self.sigma)
+    kernel: int = number(31, low=1, high=WIDEST, only="odd")
+    sigma: float = number(10.0, above=0, high=1000)
 
     def fill(self, view: View, images: Tensor, target: Target) -> Tensor:
         if self.kernel // 2 >= min(images.shape[-2:]):
@@ -165,7 +174,7 @@ MOST_TRIED = 256
 """Pictures that `adaptive_blur` asks a GPU about at once, where there are several widths left to try."""
 
 
-@_register("adaptive_blur")
+@register("adaptive_blur")
 @dataclass(frozen=True)
 class AdaptiveBlur(Baseline):
     """MDA's blur: a box filter widened, image by image, until the target's probability falls below a share.
@@ -176,21 +185,21 @@ class AdaptiveBlur(Baseline):
     Attributes:
         first: The narrowest filter tried, in pixels, odd.
         last: The widest.
-        step: How much wider the next one is.
+        step: How much wider the next one is, even.
         below: The probability to fall below.
     """
 
-    first: int = 31
-    last: int = 101
-    step: int = 2
-    below: float = 0.01
+    of_target = True
+
+    first: int = number(31, low=1, high=WIDEST, only="odd")
+    last: int = number(101, low=1, high=WIDEST, cost="would widen the blur, one pass after the other, up to {} pixels")
+    step: int = number(2, low=2, high=WIDEST, only="even")
+    below: float = number(0.01, low=0, high=1)
 
     def __post_init__(self) -> None:
-        _check_kernel(self.id, self.first, 1.0)
-        if self.step < 2 or self.step % 2 or self.last < self.first:
+        if self.last < self.first:
             raise InputError(
-                f"adaptive_blur widens by an even step from first to last, but "
-                f"first={self.first}, last={self.last}, step={self.step} were given"
+                f"adaptive_blur widens from first to last, but first={self.first}, last={self.last} were given"
             )
 
     def fill(self, view: View, images: Tensor, target: Target) -> Tensor:
@@ -241,7 +250,7 @@ class AdaptiveBlur(Baseline):
         return found, widths
 
 
-@_register("uniform_noise")
+@register("uniform_noise")
 @dataclass(frozen=True)
 class UniformNoise(Baseline):
     """Every value drawn evenly between 0 and 1: of the raw pixels, or of the normalised inputs as TIS has it.
@@ -252,7 +261,7 @@ class UniformNoise(Baseline):
     """
 
     space: Literal["raw", "normalised"] = "raw"
-    seed: int = 0
+    seed: int = random_seed()
 
     def fill(self, view: View, images: Tensor, target: Target) -> Tensor:
         noise = torch.rand(images.shape[1:], generator=torch.Generator().manual_seed(self.seed)).to(images)
@@ -260,11 +269,6 @@ class UniformNoise(Baseline):
             mean, std = (torch.tensor(x).view(3, 1, 1).to(images) for x in (view.preprocess.mean, view.preprocess.std))
             noise = (noise - mean) / std
         return noise.expand_as(images)
-
-
-def _check_kernel(name: str, kernel: int, sigma: float) -> None:
-    if kernel < 1 or kernel % 2 == 0 or sigma <= 0:
-        raise InputError(f"{name} needs an odd kernel and a positive sigma, but {kernel} and {sigma} were given")
 
 
 @cache

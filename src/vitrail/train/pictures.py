@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from vitrail.data import Dataset, Item, dataset
 from vitrail.errors import InputError
+from vitrail.events import observers_of, working
 from vitrail.model import pictures
 
 MARGIN = 8 / 7
@@ -86,15 +87,13 @@ class Pictures:
             device: Where they will be needed.
             progress: Show a progress line.
         """
-        from tqdm.auto import tqdm
-
         if self._shelf is None or self._whole:
             return
         squares = self._readers.map(self._readable, range(len(self)))
-        for number, square in enumerate(
-            tqdm(squares, total=len(self), desc="reading", unit="picture", disable=not progress)
-        ):
-            self._shelf[number] = square  # that of the next where this one is broken
+        with working("reading", len(self), "picture", observers=observers_of(progress, ())) as work:
+            for number, square in enumerate(squares):
+                self._shelf[number] = square  # that of the next where this one is broken
+                work.finish_some()
         if device.type == "cuda" and self._shelf.numel() * SHARE <= torch.cuda.mem_get_info(device)[0]:
             self._shelf = self._shelf.to(device)
         self._whole = True

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from vitrail import show
 from vitrail.errors import InputError
-from vitrail.explanation import write_whole
-from vitrail.method import AHA, Batch, Method, parse
+from vitrail.events import observers_of, working
+from vitrail.files import write_whole
+from vitrail.method import AHA, Batch, Method, explain_batch, parse
 from vitrail.metric import interval
 from vitrail.model import Target
 from vitrail.train.loop import Learner
@@ -120,8 +121,6 @@ def write_report(
 
 def _compared(learner: Learner, explainer: Path, progress: bool) -> tuple[list[Rival], list[str]]:
     """The explainer and the others on the held-out pictures, and a line for each that failed."""
-    from tqdm.auto import tqdm
-
     # As learned: regions are means of points, and those of powers have another order now and then.
     plain = AHA(explainer=str(explainer), contrast=1)
     methods: dict[str, Method] = {"aha": plain, "random": parse("random")}
@@ -129,11 +128,13 @@ def _compared(learner: Learner, explainer: Path, progress: bool) -> tuple[list[R
         methods[f"aha, {REFINED} steps of refinement"] = replace(plain, refine=REFINED)
         methods |= {spec: parse(spec) for spec in OTHERS if parse(spec).requirements() <= learner.view.offers}
     rivals, left_out = [], []
-    for name, method in tqdm(methods.items(), desc="comparing", disable=not progress):
-        try:
-            rivals.append(_rival(learner, name, method))
-        except InputError as error:  # the explainer is trained and saved: another method's trouble is but a line
-            left_out += [f"{name} is left out: {error}", ""]
+    with working("comparing", len(methods), "method", observers=observers_of(progress, ())) as work:
+        for name, method in methods.items():
+            try:
+                rivals.append(_rival(learner, name, method))
+            except InputError as error:  # the explainer is trained and saved: another method's trouble is but a line
+                left_out += [f"{name} is left out: {error}", ""]
+            work.finish_some()
     return rivals, left_out
 
 
@@ -163,12 +164,11 @@ def _maps(learner: Learner, method: Method, images: Tensor, classes: Tensor) -> 
     _wait(images)
     start = time.perf_counter()
     with view.using("fp32"), view.still():
-        batch = Batch(images, Target(classes))
-        maps = method.maps(view, batch).detach().float().to(images.device)  # chance is drawn on the CPU
+        (found,) = explain_batch(view, method, [Batch(images, Target(classes))])
+        maps = found.maps.to(images.device)  # chance is drawn on the CPU
     _wait(images)
     seconds = time.perf_counter() - start
-    method.check_numbers(view, batch, maps)
-    return method.enlarge(maps, batch.size), seconds
+    return method.enlarge(maps, (images.shape[2], images.shape[3])), seconds
 
 
 def _wait(images: Tensor) -> None:

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ from torch import Tensor
 from vitrail import show
 from vitrail.data import Item
 from vitrail.errors import InputError
-from vitrail.explanation import check_writable, write_whole
+from vitrail.events import Cancel, Observer, Work, observers_of, working
+from vitrail.files import check_writable, write_whole
 from vitrail.method import Explainer
 from vitrail.model import View, usable
 from vitrail.train.loop import LOSSES, Learner, Looked
@@ -42,7 +43,15 @@ SHOWN = 6
 
 
 def train(
-    view: View, items: Sequence[Item], out: Path, training: Training, *, fabric: Any = None, progress: bool = False
+    view: View,
+    items: Sequence[Item],
+    out: Path,
+    training: Training,
+    *,
+    fabric: Any = None,
+    progress: bool = False,
+    observers: Iterable[Observer] = (),
+    cancel: Cancel | None = None,
 ) -> Explainer:
     """Train an explainer for a model, or go on with it; it is saved in ``out/explainer`` at every look.
 
@@ -54,21 +63,30 @@ def train(
         training: The settings.
         fabric: Lightning's, launched; by default one of a single process on the view's device.
         progress: Show a progress line.
+        observers: Functions that are told of every event of the work, see `vitrail.events`.
+        cancel: A token by which another thread can stop the work; it goes on from the last look.
     """
-    from tqdm.auto import tqdm
-
     check_writable(out)
     fabric = fabric or launched(view.device)
+    leads = fabric.global_rank == 0
+    told = observers_of(progress, observers) if leads else ()
+    with working(f"training for {view.name}", training.steps, "step", observers=told, cancel=cancel) as work:
+        return _train(view, items, out, training, fabric, work, progress and leads)
+
+
+def _train(
+    view: View, items: Sequence[Item], out: Path, training: Training, fabric: Any, work: Work, progress: bool
+) -> Explainer:
     learner = Learner(view, items, training, fabric)
     leads = fabric.global_rank == 0
     untrained, scores = learner.look().difference, learner.scores()
     facts = _facts(view, items, training)
     history, first, spent = _resumed(learner, out / CHECKPOINT, facts)
-    learner.read(first, progress=progress and leads)
-    bar = tqdm(range(first, training.steps), initial=first, total=training.steps, disable=not (progress and leads))
+    learner.read(first, progress=progress)
+    work.finish_some(first)
     start = time.perf_counter() - spent
     lost: list[Tensor] = []  # since the last look; a GPU need not be waited for at every step
-    for number in bar:
+    for number in range(first, training.steps):
         lost.append(learner.step(number))
         last = number + 1 == training.steps
         if last or (number + 1) % training.look == 0:
@@ -84,7 +102,7 @@ def train(
             row["held"] = looked.difference
             row["entropy"] = learner.entropy(number, learner.scores())
             row["untrained"] = learner.entropy(number, scores)
-            bar.set_postfix_str(
+            work.enter(
                 f"del {row['deletion']:.3f} ins {row['insertion']:.3f} held-out {row['held']:.3f} "
                 f"(untrained {untrained:.3f}) rank entropy {row['entropy']:.3f} (untrained {row['untrained']:.3f})"
             )
@@ -94,6 +112,7 @@ def train(
             _check(training, history, untrained, number)
         if leads and (last or (number + 1) % training.sheet == 0):
             _draw(learner, out / "sheets" / f"{number + 1:06d}.png", number + 1)
+        work.finish_some()
     if leads:
         seconds = time.perf_counter() - start
         if first == training.steps:  # it was whole already: only the report is new

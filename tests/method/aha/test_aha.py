@@ -63,8 +63,11 @@ def test_specs_there_and_back() -> None:
         found = parse(text)
         assert found == AHA(explainer=path, refine=3)
         assert parse(found.spec) == found
-    for text in ("aha(refine=-1)", "aha(refine=3, rate=0)"):
-        with pytest.raises(InputError, match="aha refines in 0 steps or more at a rate above 0"):
+    for text, words in {
+        "aha(refine=-1)": "refine to be 0 to 1,000",
+        "aha(refine=3, rate=0)": "rate to be above 0, up to 1",
+    }.items():
+        with pytest.raises(InputError, match=words):
             parse(text)
 
 

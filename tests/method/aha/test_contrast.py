@@ -147,5 +147,7 @@ def test_ranking_metrics_do_not_change() -> None:
 
 @pytest.mark.parametrize("contrast", ["0.0", "-2.5"])
 def test_a_power_that_would_lose_or_turn_the_order_is_refused(contrast: str) -> None:
-    with pytest.raises(InputError, match=f"aha needs a contrast above 0, but contrast={contrast} was given"):
+    with pytest.raises(
+        InputError, match=f"aha needs contrast to be above 0, up to 100, but contrast={contrast} was given"
+    ):
         parse(f"aha(contrast={contrast})")

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from helpers.oracle import oracle
 from helpers.small import close
 from helpers.zoo import ZOO, pictures, view_of
 from vitrail.errors import InputError
@@ -163,6 +164,7 @@ def test_levels() -> None:
     assert decoder.level_sizes([], (32, 48)) == [(8, 12)]
 
 
+@oracle("aha")
 def test_the_decoder_is_what_its_page_says() -> None:
     """In float64, from the stored numbers, with features and embedding side by side as the paper has them."""
     view = load(small_view().model.double())

@@ -5,12 +5,14 @@ import torch
 
 import oracles.biattn
 import vitrail
+from helpers.oracle import oracle
 from helpers.small import MODELS, build, close, exact
 from helpers.zoo import pictures
 from vitrail.method import BiAttnHeads, BiAttnTokens
 from vitrail.model import load
 
 
+@oracle("bt_h", "bt_t")
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("method", [BiAttnHeads(steps=3, start=1), BiAttnTokens(steps=3, start=2)], ids=lambda m: m.id)
 def test_agrees_with_the_matrix_form(model: str, method: BiAttnHeads | BiAttnTokens) -> None:

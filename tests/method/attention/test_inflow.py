@@ -6,12 +6,14 @@ from torch import nn
 
 import oracles.inflow
 import vitrail
+from helpers.oracle import oracle
 from helpers.small import MODELS, build, close, exact
 from helpers.zoo import pictures
 from vitrail.method import InFlow
 from vitrail.model import load
 
 
+@oracle("inflow")
 @pytest.mark.parametrize("model", MODELS)
 def test_agrees_with_the_matrix_form(model: str) -> None:
     module = build(model)

@@ -5,12 +5,14 @@ import torch
 
 import oracles.legrad
 import vitrail
+from helpers.oracle import oracle
 from helpers.small import MODELS, build, close, exact
 from helpers.zoo import pictures
 from vitrail.method import LeGrad
 from vitrail.model import load
 
 
+@oracle("legrad")
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("layers", [None, 2])
 def test_agrees_with_the_definition(model: str, layers: int | None) -> None:
@@ -23,7 +25,7 @@ def test_agrees_with_the_definition(model: str, layers: int | None) -> None:
 
 
 def test_no_layers_are_refused() -> None:
-    with pytest.raises(vitrail.InputError, match="at least 1 layer"):
+    with pytest.raises(vitrail.InputError, match="needs layers to be 1 to"):
         LeGrad(layers=0)
 
 

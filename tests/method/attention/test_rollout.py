@@ -6,12 +6,14 @@ import torch
 
 import oracles.attention
 import vitrail
+from helpers.oracle import oracle
 from helpers.small import MODELS, SIZES, build, close, exact
 from helpers.zoo import pictures
 from vitrail.method import GenAtt, RawAttention, Rollout
 from vitrail.model import load
 
 
+@oracle("genatt", "raw_attention", "rollout")
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("method", [RawAttention(), Rollout(), GenAtt()], ids=lambda method: method.id)
 def test_agrees_with_the_matrix_form(model: str, method: vitrail.method.Method) -> None:

@@ -5,12 +5,14 @@ import torch
 
 import oracles.transition
 import vitrail
+from helpers.oracle import oracle
 from helpers.small import MODELS, build, close, exact
 from helpers.zoo import pictures
 from vitrail.method import TransitionAttention
 from vitrail.model import load
 
 
+@oracle("t_attn")
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(("start", "last_twice"), [(2, False), (0, True)])
 def test_agrees_with_the_matrix_form(model: str, start: int, last_twice: bool) -> None:
@@ -27,7 +29,7 @@ def test_the_way_in_parts_is_the_way_in_one(monkeypatch: pytest.MonkeyPatch) -> 
     view = load(build("class token"))
     images = pictures(3, view.size).double()
     expected = TransitionAttention(steps=6).attribute(view, images, target=1)
-    monkeypatch.setattr("vitrail.method.base.COPIES_ON_CPU", 6)
+    monkeypatch.setattr("vitrail.method.batch.COPIES_ON_CPU", 6)
     assert torch.allclose(TransitionAttention(steps=6).attribute(view, images, target=1), expected, rtol=1e-5)
 
 
@@ -45,7 +47,7 @@ def test_it_costs_as_many_forwards_as_steps() -> None:
 
 
 def test_wrong_settings_are_told() -> None:
-    with pytest.raises(vitrail.InputError, match="at least 2 steps"):
+    with pytest.raises(vitrail.InputError, match=r"steps to be 2 to 10,000 \(both ends of the way\)"):
         TransitionAttention(steps=1)
     view = load(build("class token"))
     with pytest.raises(vitrail.InputError, match="start must be 0 to 3"):

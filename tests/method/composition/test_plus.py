@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 import vitrail
+from helpers.oracle import oracle
 from helpers.small import close, exact
 from helpers.zoo import pictures
 from oracles import attention as by_hand
@@ -53,6 +54,7 @@ def ixg_from(model: nn.Module, image: Tensor, target: int, layer: int) -> Tensor
     return (x * gradient).sum(-1)[0].detach()
 
 
+@oracle("cat", "plus")
 def test_plus_ixg_is_the_sum_over_separate_networks_and_is_cat(model: nn.Module, view: View, images: Tensor) -> None:
     for spec in ("plus(ixg)", "cat"):
         found = exact(spec, view, images, TARGETS)
@@ -61,6 +63,7 @@ def test_plus_ixg_is_the_sum_over_separate_networks_and_is_cat(model: nn.Module,
             assert close(one.flatten(), expected[1:])
 
 
+@oracle("skipplus")
 @pytest.mark.parametrize(
     ("spec", "first"), [("skipplus", 3), ("skipplus(compat=authors)", 2), ("skipplus(start=4)", 4)]
 )
@@ -73,6 +76,7 @@ def test_skipplus_decompx_is_the_sum_of_forward_decompositions(
         assert close(one.flatten(), expected)
 
 
+@oracle("gradsam")
 def test_plus_genatt_is_gradsam(model: nn.Module, view: View, images: Tensor) -> None:
     expected_rows, expected_mean = [], []
     for image, target in zip(images, TARGETS):
@@ -89,6 +93,7 @@ def test_plus_genatt_is_gradsam(model: nn.Module, view: View, images: Tensor) ->
         assert close(found.flatten(1), torch.stack(expected)), spec
 
 
+@oracle("att_ixg", "attcat")
 @pytest.mark.parametrize("compat", ["paper", "authors"])
 def test_plus_att_ixg_is_attcat(model: nn.Module, view: View, images: Tensor, compat: str) -> None:
     found = exact(f"attcat(compat={compat})", view, images, TARGETS)
@@ -105,6 +110,7 @@ def test_plus_att_ixg_is_attcat(model: nn.Module, view: View, images: Tensor, co
         assert close(alone[i], layers[2][1:])
 
 
+@oracle("grad_rollout")
 def test_grad_rollout_by_hand(model: nn.Module, view: View, images: Tensor) -> None:
     found = exact("grad_rollout", view, images, TARGETS)
     for image, target, one in zip(images, TARGETS, found):

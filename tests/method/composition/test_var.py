@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import vitrail
+from helpers.oracle import oracle
 from helpers.small import close, exact, quick, serving
 from helpers.zoo import pictures, view_of
 from vitrail import scenes
@@ -42,6 +43,7 @@ def by_hand(heats: Tensor, temperatures: tuple[float, ...]) -> Tensor:
     return out
 
 
+@oracle("var")
 @pytest.mark.parametrize("base", ["genatt", "skipplus(decompx)", "gradcam", "plus(ixg)"])
 def test_the_formula(view: View, images: Tensor, base: str) -> None:
     classes = (2, 9, 5)
@@ -293,7 +295,7 @@ def test_zero_maps_stay_zero() -> None:
         ("var(classes=(3, 99))", "0 to 13"),
         ("var(classes=(3, walf))", "no class called 'walf'; did you mean"),
         ("var(classes=all_targets)", "depend on which images are explained together; name the classes"),
-        ("var(temperatures=(0,))", "positive"),
+        ("var(temperatures=(0,))", "temperatures to be above 0"),
     ],
 )
 def test_nonsense_is_refused(view: View, images: Tensor, spec: str, words: str) -> None:

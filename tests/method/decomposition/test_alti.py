@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import oracles.norms
+from helpers.oracle import oracle
 from helpers.small import close, exact
 from helpers.zoo import pictures
 from method.decomposition.test_norms import MODELS, lively, viewed
@@ -16,6 +17,7 @@ from vitrail.model.target import Target
 REFERENCES = ["attn", "block"]
 
 
+@oracle("alti")
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("reference", REFERENCES)
 def test_agrees_with_explicit_vectors(name: str, reference: str) -> None:

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 import oracles.decompx_bias
+from helpers.oracle import oracle
 from helpers.small import close, exact, off
 from helpers.zoo import pictures
 from oracles.decompx import decompx
@@ -35,6 +36,7 @@ def _lively(model: nn.Module) -> nn.Module:
     return model.double().eval()
 
 
+@oracle("decompx")
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
 @pytest.mark.parametrize("start", range(4))
 def test_equals_the_forward_decomposition_from_every_start_layer(configuration: str, start: int) -> None:

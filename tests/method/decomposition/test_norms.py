@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 import oracles.norms
 import vitrail
+from helpers.oracle import oracle
 from helpers.small import close, exact
 from helpers.zoo import pictures
 from vitrail.method import AttIN, GlobEnc, Mixing, NRes, Plus, Rollout
@@ -54,6 +55,7 @@ def test_every_layer_agrees_with_explicit_vectors(name: str, method: Mixing) -> 
             assert close(found[i], expected)
 
 
+@oracle("attin", "globenc", "n_res")
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.id)
 def test_the_map_is_the_papers_aggregation(name: str, method: Mixing) -> None:

@@ -5,6 +5,7 @@ import timm
 import torch
 from torch import Tensor, nn
 
+from helpers.oracle import oracle
 from helpers.small import close, exact, off
 from helpers.zoo import double_view, pictures
 from oracles.cams import bias_shares, fullgrad, tokens_and_gradients
@@ -53,7 +54,7 @@ def test_input_and_biases_of_a_relu_network_add_up_to_the_logit(inplace: bool) -
         trace, ledger = trace_with_biases(
             view, batch, "true", lambda share, _: share.flatten(1).sum(1), "sums", pixels=True
         )
-        scores = batch.score(trace.logits)
+        scores = batch.learn(trace.logits).score(trace.logits)
         (gradient,) = view.gradient(scores, [trace.images])
     assert len(ledger.entries) == 3, "convolution, batch norm, classifier"
     total = (gradient * images).flatten(1).sum(1) + sum(share for _, share in ledger.entries)
@@ -76,11 +77,12 @@ def test_fullgrad_hears_norms_that_end_in_an_activation() -> None:
     batch = Batch(pictures(1, SIZE), Target(torch.tensor([1])))
     with view.still():
         trace, ledger = trace_with_biases(view, batch, "true", lambda share, _: share.sum(), "sums", pixels=True)
-        view.gradient(batch.score(trace.logits), [trace.images])
+        view.gradient(batch.learn(trace.logits).score(trace.logits), [trace.images])
     norms = sum(isinstance(m, nn.BatchNorm2d) for m in net.modules())
     assert len(ledger.entries) == norms + 1
 
 
+@oracle("fullgrad")
 def test_fullgrad_is_its_definition_on_a_vit() -> None:
     net = _vit()
     images = pictures(2, SIZE).double()
@@ -110,6 +112,7 @@ def _parts(net: nn.Module, image: Tensor, target: int) -> tuple[Tensor, Tensor]:
     return products, biases
 
 
+@oracle("fullgrad_plus")
 @pytest.mark.parametrize("options", [{}, {"qk_norm": True}, {"global_pool": "avg"}], ids=["plain", "qk_norm", "pooled"])
 def test_fullgrad_plus_is_its_definition(options: dict[str, object]) -> None:
     net = _vit(**options)

@@ -13,6 +13,7 @@ from pytorch_grad_cam import GuidedBackpropReLUModel
 from torch import Tensor, nn
 
 import vitrail
+from helpers.oracle import oracle
 from helpers.small import close, exact
 from helpers.zoo import pictures
 from vitrail.method import GuidedBackprop, GuidedGradCAM
@@ -27,6 +28,7 @@ def _resnet() -> nn.Module:
     return timm.create_model("resnet10t", num_classes=6, channels=(8, 8, 16, 48)).double().eval()
 
 
+@oracle("gbp")
 @pytest.mark.filterwarnings("ignore:Setting backward hooks")
 def test_gbp_agrees_with_captum() -> None:
     net = _resnet()
@@ -39,6 +41,7 @@ def test_gbp_agrees_with_captum() -> None:
     assert not close(exact("gbp", view, images, TARGETS), exact("saliency", view, images, TARGETS))
 
 
+@oracle("guided_gradcam")
 @pytest.mark.filterwarnings("ignore:Setting backward hooks")
 def test_guided_gradcam_agrees_with_captum() -> None:
     net = _resnet()
@@ -169,7 +172,7 @@ OTHERS: dict[str, Callable[[Tensor], Tensor]] = {
     "GELU": F.gelu,
     "SiLU": nn.SiLU(),
     "Hardswish": F.hardswish,
-    "ELU": nn.ELU(inplace=True),
+    "ELU": nn.ELU(),
     "LeakyReLU": nn.LeakyReLU(0.1),
     "Mish": F.mish,
     "Hardtanh": nn.Hardtanh(-1, 1),

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 import vitrail
+from helpers.oracle import oracle
 from helpers.small import build, close, exact, off
 from helpers.zoo import double_view, pictures, view_of
 from vitrail.method import Batch, InputXGradient, IntegratedGradients, Saliency, SmoothGrad, parse
@@ -19,6 +20,7 @@ def _close(found: torch.Tensor, expected: torch.Tensor) -> bool:
     return bool(torch.linalg.norm(found - expected) <= 1e-5 * torch.linalg.norm(expected))
 
 
+@oracle("ixg", "saliency")
 @pytest.mark.parametrize("model", MODELS)
 def test_saliency_and_ixg_agree_with_captum(model: str) -> None:
     view = double_view(model)
@@ -31,6 +33,7 @@ def test_saliency_and_ixg_agree_with_captum(model: str) -> None:
     assert close(exact("ixg", view, images, TARGETS), expected)
 
 
+@oracle("ig")
 @pytest.mark.parametrize("model", MODELS)
 def test_ig_agrees_with_captum(model: str) -> None:
     view = double_view(model)
@@ -99,6 +102,7 @@ def test_what_is_not_a_number_is_not_passed_on(where: str, spec: str) -> None:
         parse(spec).attribute(net, pictures(1, (64, 64)).double(), 3)
 
 
+@oracle("smoothgrad")
 def test_smoothgrad_is_the_mean_over_noisy_copies() -> None:
     net = build("average pooling")
     images = pictures(1, (64, 64)).double()
@@ -130,5 +134,5 @@ def test_smoothgrad_is_as_fine_as_its_base() -> None:
 
 @pytest.mark.parametrize("spec", ["ig(steps=0)", "smoothgrad(samples=0)", "smoothgrad(noise=-1)"])
 def test_nonsense_parameters_are_refused(spec: str) -> None:
-    with pytest.raises(vitrail.InputError, match="at least 1"):
+    with pytest.raises(vitrail.InputError, match=r"to be [01] to"):
         vitrail.method.parse(spec)

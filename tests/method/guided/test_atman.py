@@ -5,6 +5,7 @@ import torch
 
 import oracles.atman
 import vitrail
+from helpers.oracle import oracle
 from helpers.small import MODELS, build, close, exact
 from helpers.zoo import pictures
 from vitrail.method import AtMan
@@ -13,6 +14,7 @@ from vitrail.model import load
 TARGETS = [0, 5]
 
 
+@oracle("atman")
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(
     ("method", "cells"),
@@ -52,9 +54,9 @@ def test_a_target_that_is_no_class_is_a_difference_of_scores() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"suppression": 1.0}, "below 1, but 1.0"),
-        ({"similarity": 1.5}, "a cosine in -1..1, but 1.5"),
-        ({"grid": 0}, "1 or more"),
+        ({"suppression": 1.0}, "below 1, but suppression=1.0"),
+        ({"similarity": 1.5}, r"-1 to 1 \(a cosine\), but similarity=1.5"),
+        ({"grid": 0}, "grid to be 1 to"),
     ],
 )
 def test_mistakes_get_a_sentence(options: dict[str, float], words: str) -> None:

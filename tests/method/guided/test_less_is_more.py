@@ -5,6 +5,7 @@ import torch
 
 import oracles.less_is_more
 import vitrail
+from helpers.oracle import oracle
 from helpers.small import build, exact
 from helpers.zoo import pictures, view_of
 from vitrail.method import LessIsMore
@@ -15,6 +16,7 @@ from vitrail.perturb import ZeroNorm, baseline, grid_labels
 TARGETS = [0, 5]
 
 
+@oracle("less_is_more")
 @pytest.mark.parametrize(
     ("model", "method"),
     [
@@ -77,10 +79,10 @@ def test_works_on_a_cnn() -> None:
     ("options", "words"),
     [
         ({"regions": (1, 1)}, "at least 2 regions"),
-        ({"regions": (0, 3)}, "at least 2 regions"),
-        ({"weights": (0.0, 1.0)}, "4 weights of 0 or more"),
-        ({"weights": (0.0, 0.0, 0.0, 0.0)}, "4 weights of 0 or more"),
-        ({"weights": (-1.0, 0.0, 1.0, 0.0)}, "4 weights of 0 or more"),
+        ({"regions": (0, 3)}, "regions to be 1 to"),
+        ({"weights": (0.0, 1.0)}, "weights must be 4 numbers"),
+        ({"weights": (0.0, 0.0, 0.0, 0.0)}, "a weight above 0"),
+        ({"weights": (-1.0, 0.0, 1.0, 0.0)}, "weights to be 0 to 1,000,000"),
     ],
 )
 def test_mistakes_get_a_sentence(options: dict[str, tuple[float, ...]], words: str) -> None:

@@ -9,6 +9,7 @@ import torch
 import oracles.tis as by_hand
 import vitrail
 from helpers.goldens import FOLDER, agreement, deit_tiny, inputs
+from helpers.oracle import oracle
 from helpers.small import MODELS, build, close, exact
 from helpers.zoo import pictures, view_of
 from vitrail.method import TIS, Batch
@@ -23,6 +24,7 @@ def start_of(images: torch.Tensor, i: int, points: int, masks: int, seed: int = 
     return torch.randperm(points, generator=Batch(images).generator(i, seed))[:masks].tolist()
 
 
+@oracle("tis")
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(
     "method", [TIS(masks=12), TIS(masks=9, keep=(0.3, 1.0), layers=(0, -1), seed=3, compat="authors")]
@@ -49,7 +51,7 @@ def test_the_ablation_puts_noise_in_the_place_of_patches() -> None:
     centroids = torch.randn(2, 20, 16, generator=generator, dtype=torch.float64)
     batch = Batch(images, Target(torch.tensor(TARGETS)))
     with view.still():
-        maps = TIS(keep=0.25, ablation=True).sample(view, batch, centroids)
+        (maps,) = TIS(keep=0.25, ablation=True).sample(view, [batch], centroids)
     labels = grid_labels((64, 64), (4, 4))
     for i, target in enumerate(TARGETS):
         noise = torch.rand(16, 3, 64, 64, generator=batch.generator(i, 1)).double()
@@ -93,7 +95,7 @@ def test_a_token_that_no_mask_keeps_gets_the_smallest_value() -> None:
     images = pictures(1, view.size).double()
     centroids = torch.arange(16, dtype=torch.float64).expand(1, 3, 16)
     with view.still():
-        maps = TIS().sample(view, Batch(images, Target(torch.tensor([1]))), centroids)
+        (maps,) = TIS().sample(view, [Batch(images, Target(torch.tensor([1])))], centroids)
     assert torch.isfinite(maps).all()
     assert maps.std() < 1e-12
 
@@ -147,13 +149,13 @@ def test_stretched_to_one() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"masks": 0}, "at least 1 mask, but masks=0"),
-        ({"keep": 0.0}, r"above 0 and at most 1.0.*but keep=0.0"),
-        ({"keep": 1}, r"2 or more, but keep=1 was"),
-        ({"keep": 1.5}, r"or a whole number of them, 2 or more, but keep=1.5"),
+        ({"masks": 0}, "masks to be 1 to 100,000, but masks=0"),
+        ({"keep": 0.0}, r"above 0, up to 1, or whole.*but keep=0.0"),
+        ({"keep": 1}, r"or whole, 2 to 100,000 .*, but keep=1 was"),
+        ({"keep": 1.5}, r"or whole, 2 to 100,000 .*, but keep=1.5"),
         ({"keep": (0.5, 1.5)}, r"but keep=\(0.5, 1.5\)"),
-        ({"keep": ()}, r"but keep=\(\)"),
-        ({"layers": ()}, "at least 1 layer"),
+        ({"keep": ()}, "keep to be one number or more"),
+        ({"layers": ()}, "layers to be one number or more"),
     ],
 )
 def test_mistakes_get_a_sentence(options: dict[str, object], words: str) -> None:
@@ -175,7 +177,7 @@ def test_agrees_with_the_authors_code_on_the_same_centroids(assets: Path) -> Non
     method = vitrail.method.parse(spec)
     assert isinstance(method, TIS)
     with view.still():
-        found = method.sample(view, Batch(images), centroids)
+        found = method.render({"map": method.sample(view, [Batch(images)], centroids)[0]})
     close = agreement(found.numpy(), maps)
     assert close.pearson > 0.999999
     assert close.error <= 1e-5

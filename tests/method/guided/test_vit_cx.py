@@ -11,6 +11,7 @@ from torch import nn
 import oracles.vit_cx as by_hand
 import vitrail
 from helpers.goldens import FOLDER, agreement, deit_tiny, inputs
+from helpers.oracle import oracle
 from helpers.small import MODELS, build, close, exact
 from helpers.zoo import pictures
 from oracles.tis import blocks, embedded
@@ -26,6 +27,7 @@ def seeds_of(images: torch.Tensor, i: int, count: int, seed: int) -> list[int]:
     return torch.randint(2**62, (count,), generator=Batch(images).generator(i, seed)).tolist()
 
 
+@oracle("vit_cx")
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("method", [ViTCX(), ViTCX(threshold=0.2, noise=0.5, seed=2)])
 def test_agrees_with_the_definition(model: str, method: ViTCX) -> None:
@@ -95,9 +97,9 @@ def test_at_most_so_many_masks() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"threshold": -0.1}, "a threshold and a noise of 0 or more"),
-        ({"noise": -1.0}, "a threshold and a noise of 0 or more"),
-        ({"masks": 0}, "at least 1 mask, but masks=0"),
+        ({"threshold": -0.1}, "threshold to be 0 to 2, but threshold=-0.1"),
+        ({"noise": -1.0}, "noise to be 0 to 1,000, but noise=-1.0"),
+        ({"masks": 0}, "masks to be 1 to 100,000, but masks=0"),
     ],
 )
 def test_mistakes_get_a_sentence(options: dict[str, float], words: str) -> None:
@@ -113,7 +115,7 @@ def test_agrees_with_the_authors_code_on_the_same_noise(assets: Path) -> None:
     with view.still(), torch.no_grad():
         masks = [grouped(features, batch.size, 0.1) for features in clean_features(view, batch)]
         assert [len(own) for own in masks] == counts
-        found = ViTCX().explain(view, batch, masks, [torch.arange(count) for count in counts])
+        (found,) = ViTCX().explain(view, [batch], masks, [torch.arange(count) for count in counts])
     close = agreement(F.avg_pool2d(found, 16).numpy(), maps)
     assert close.pearson > 0.999999
     assert close.error <= 1e-5

@@ -1,8 +1,6 @@
 """MDA: the order and the magnitudes of the paper, batched; whatever the responses are, a strict order comes out."""
 
 import copy
-import dataclasses
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -13,22 +11,17 @@ from torch import Tensor
 
 import vitrail
 from helpers import zoo
-from helpers.small import build
-from oracles import mda as oracle
+from helpers.oracle import oracle
+from oracles import mda as slow
 from vitrail import scenes
 from vitrail.method import MDA, Batch, parse
 from vitrail.method.mda.authors import blurred_seed, shifted_labels
 from vitrail.method.mda.magnitude import (
-    _tents,
-    _weights,
     concave_steps,
-    dense_of,
     monotone,
     sparse_of,
-    strictly_falling,
 )
 from vitrail.method.mda.search import Search
-from vitrail.model import View
 from vitrail.perturb import grid_labels
 
 DEMO = "demo"
@@ -43,6 +36,7 @@ def inputs() -> Tensor:
 # ---------------------------------------------------------------------------------------------------- against the paper
 
 
+@oracle("mda")
 @pytest.mark.parametrize("spec", ["mda(cells=3, baseline=rise_blur(31,31))", "mda(cells=2, tau=0.5, seed=None)"])
 def test_equals_the_paper_done_slowly(inputs: Tensor, spec: str) -> None:
     view, method = vitrail.load(copy.deepcopy(vitrail.load(DEMO).model).double(), size=(144, 144)), parse(spec)
@@ -50,7 +44,8 @@ def test_equals_the_paper_done_slowly(inputs: Tensor, spec: str) -> None:
     inputs = inputs.double()
     batch = Batch(inputs)
     with view.still():
-        found = method.maps(view, batch)
+        state = method.search(view, batch)
+        found, dense_maps = method.render(state), method.dense(state)
         target = batch.settle(view)
         blurred = method.baseline.fill(view, inputs, target)
     n = method.cells**2
@@ -64,17 +59,17 @@ def test_equals_the_paper_done_slowly(inputs: Tensor, spec: str) -> None:
             seed = sorted(range(n), key=lambda p: (-pooled[p].item(), p))
         window = n if first is None else 2 * method.cells
         labels = grid_labels(view.size, (method.cells, method.cells))
-        response = oracle.response_of(view, inputs[i], labels, int(target.classes[i]))
+        response = slow.response_of(view, inputs[i], labels, int(target.classes[i]))
         blank = torch.zeros_like(inputs[i])
-        order, inserted = oracle.best_order(response, blurred[i], blank, seed, window, method.tau)
-        assert batch.extras["order"][i].tolist() == order
-        insertion, deletion = oracle.curves(response, blurred[i], blank, order)
-        np.testing.assert_allclose(batch.extras["insertion"][i], insertion, rtol=1e-9)
-        np.testing.assert_allclose(batch.extras["deletion"][i], deletion, rtol=1e-9)
-        density = oracle.density_curve(oracle.mean_curve(insertion, deletion))
-        sparse, dense = oracle.magnitudes(density, method.kappa)
+        order, inserted = slow.best_order(response, blurred[i], blank, seed, window, method.tau)
+        assert state["order"][i].tolist() == order
+        insertion, deletion = slow.curves(response, blurred[i], blank, order)
+        np.testing.assert_allclose(state["insertion"][i], insertion, rtol=1e-9)
+        np.testing.assert_allclose(state["deletion"][i], deletion, rtol=1e-9)
+        density = slow.density_curve(slow.mean_curve(insertion, deletion))
+        sparse, dense = slow.magnitudes(density, method.kappa)
         np.testing.assert_allclose(found[i].flatten()[order], sparse, atol=2e-6)  # what is added against ties
-        np.testing.assert_allclose(batch.extras["dense"][i].flatten()[order], dense, atol=2e-6)
+        np.testing.assert_allclose(dense_maps[i].flatten()[order], dense, atol=2e-6)
         assert 0 <= inserted <= n
 
 
@@ -148,7 +143,7 @@ def test_gamma_needs_no_model(inputs: Tensor, tmp_path) -> None:
     view = vitrail.load(DEMO)
     for gamma in (0.0, 0.3, 1.0):
         forwards = view.meter.forwards
-        again = found.with_gamma(gamma)
+        again = found.with_(gamma=gamma)
         assert view.meter.forwards == forwards
         fresh = vitrail.explain(DEMO, inputs, f"mda(cells=3, gamma={gamma})")
         assert torch.equal(again.maps, fresh.maps)
@@ -156,23 +151,34 @@ def test_gamma_needs_no_model(inputs: Tensor, tmp_path) -> None:
         ordered = again.maps.flatten(1).gather(1, found.extras["order"])
         assert (ordered.diff(dim=1) < 0).all()
     stored = vitrail.Explanation.load(found.save(tmp_path / "run"))
-    assert torch.equal(stored.with_gamma(0.3).maps, found.with_gamma(0.3).maps)
-    assert found.first(1).with_gamma(1).maps.shape == (1, 3, 3)
-    with pytest.raises(vitrail.InputError, match="gamma must be between 0"):
-        found.with_gamma(2)
-    with pytest.raises(vitrail.InputError, match="this one is by saliency"):
-        vitrail.explain(DEMO, inputs, "saliency").with_gamma(0.5)
+    assert torch.equal(stored.with_(gamma=0.3).maps, found.with_(gamma=0.3).maps)
+    assert found.first(1).with_(gamma=1).maps.shape == (1, 3, 3)
+    with pytest.raises(vitrail.InputError, match="gamma to be 0 to 1"):
+        found.with_(gamma=2)
+    with pytest.raises(vitrail.InputError, match="saliency's gamma cannot be changed"):
+        vitrail.explain(DEMO, inputs, "saliency").with_(gamma=0.5)
+
+
+def test_gamma_0_forgets_kappa(inputs: Tensor) -> None:
+    """The sparse map knows no kappa: going there and back gives the dense map of the default."""
+    found = vitrail.explain(DEMO, inputs[:1], "mda(cells=3, kappa=0.3, gamma=1)")
+    there = found.with_(gamma=0)
+    assert there.method == "mda(cells=3)"
+    back = there.with_(gamma=1)
+    fresh = vitrail.explain(DEMO, inputs[:1], "mda(cells=3, gamma=1)")
+    assert torch.equal(back.maps, fresh.maps)
+    assert torch.equal(back.extras["dense"], fresh.extras["dense"])
 
 
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("mda(tau=-0.1)", "tau must be between 0"),
-        ("mda(tau=1.1)", "tau must be between 0"),
-        ("mda(kappa=-1)", "kappa must be 0 or more"),
-        ("mda(gamma=1.5)", "gamma must be between"),
-        ("mda(window=0)", "window must be 1 or more"),
-        ("mda(cells=0)", "cells must be 1 or more"),
+        ("mda(tau=-0.1)", "tau to be 0 to 1"),
+        ("mda(tau=1.1)", "tau to be 0 to 1"),
+        ("mda(kappa=-1)", "kappa to be 0 to 1"),
+        ("mda(gamma=1.5)", "gamma to be 0 to 1"),
+        ("mda(window=0)", "window to be 1 to 4,096"),
+        ("mda(cells=0)", "cells to be 1 to 64"),
         ("mda(baseline=3)", "must be a baseline, but 3 was given"),
         ("mda(seed=rise_blur)", "no method called 'rise_blur'"),
     ],
@@ -180,50 +186,6 @@ def test_gamma_needs_no_model(inputs: Tensor, tmp_path) -> None:
 def test_mistakes_get_a_sentence(spec: str, words: str) -> None:
     with pytest.raises(vitrail.InputError, match=words):
         parse(spec)
-
-
-# ---------------------------------------------------------------------------------------------------- magnitudes
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.floats(0, 1), min_size=3, max_size=24))
-def test_the_quadratic_programme_is_solved(values: list[float]) -> None:
-    curve = np.concatenate([[0], np.sort(values), [1]])
-    steps = concave_steps(curve)
-    assert (np.diff(steps) <= 0).all()
-    assert (steps >= 0).all()
-    assert steps.sum() == pytest.approx(1)
-    ours, theirs = np.concatenate([[0], steps.cumsum()]), oracle.density_curve(curve)
-    np.testing.assert_allclose(ours, theirs, atol=1e-7)
-
-
-def test_the_programme_is_solved_for_curves_with_a_plateau() -> None:
-    """A solver that stops early is found by the conditions of an optimum: no tent can pull the sum nearer."""
-    random = np.random.default_rng(1)
-    for _ in range(500):
-        n = int(random.choice([9, 16, 49, 196]))
-        rising = int(random.integers(2, n))
-        curve = np.concatenate([[0], np.sort(random.random(rising - 1)), np.ones(n - rising + 1)])
-        line = np.linspace(0, 1, n + 1)
-        weights = _weights(_tents(n), (curve - line)[1:-1])
-        pull = _tents(n) @ (curve - line - np.pad(_tents(n) @ weights, 1))[1:-1] / np.linalg.norm(_tents(n), axis=0)
-        assert (weights >= 0).all()
-        assert pull.max() < 1e-9
-        assert np.abs(pull[weights > 0]).max(initial=0) < 1e-9
-
-
-def test_a_curve_that_is_concave_already_stays() -> None:
-    curve = np.sqrt(np.linspace(0, 1, 197))
-    np.testing.assert_allclose(concave_steps(curve), np.diff(curve), atol=1e-9)
-
-
-def test_strict_order_also_where_nothing_tells_patches_apart() -> None:
-    flat = concave_steps(np.array([0.0, 1, 1, 1, 1, 1]))
-    sparse = sparse_of(flat)
-    dense = dense_of(sparse, 0.005)
-    assert (np.diff(sparse) < 0).all()
-    assert (np.diff(dense) < 0).all()
-    assert (np.diff(strictly_falling(np.full(784, 0.25))) < 0).all()
 
 
 # ---------------------------------------------------------------------------------------------------- any responses
@@ -295,13 +257,6 @@ def test_never_crashes_and_always_gives_a_strict_order(
     assert (np.diff(values, axis=1) < 0).all()
 
 
-def test_monotone_of_odd_curves() -> None:
-    nan = float("nan")
-    assert monotone(np.array([0.2, nan, 0.1, 0.6]), 0.2, 0.6, rising=True).tolist() == pytest.approx([0, 0, 0, 1])
-    assert monotone(np.array([0.9, 0.9]), 0.9, 0.9, rising=True).tolist() == [0, 1]
-    assert monotone(np.array([0.1, 0.7, 0.5]), 0.5, 0.1, rising=False).tolist() == [1, 0.5, 0]
-
-
 # ---------------------------------------------------------------------------------------------------- the authors' way
 
 
@@ -319,97 +274,6 @@ def test_the_authors_seed_is_blurred() -> None:
     assert small.argmax() == 5 * 14 + 5
     assert 0.2 < small.max() < 0.9
     assert small[0, 5, 6] > 0.01
-
-
-# ---------------------------------------------------------------------------------------------------- no idle parameter
-
-OTHERS = {
-    "seed": ["random", "None"],
-    "tau": ["0.05", "0", "1"],
-    "window": ["1"],
-    "kappa": ["0.2"],
-    "gamma": ["0.5"],
-    "baseline": ["zero_norm", "uniform_noise"],
-    "blank": ["uniform_noise", "image_mean"],
-    "cells": ["2"],
-    "enlarged": ["smooth"],
-    "compat": ["authors"],
-}
-"""Another legal value or two of each parameter."""
-
-SETTINGS = [{}, {"tau": "0"}, {"tau": "1"}, {"seed": "None"}, {"gamma": "1"}, {"enlarged": "smooth"}]
-
-
-def refusal(base: dict[str, str], name: str) -> str | None:
-    """Why a parameter says nothing beside the others."""
-    if name == "gamma" and base.get("tau") == "1" and "compat" in base:
-        return "has the sparse map alone, as their code does, so gamma says nothing there; leave it out, or give a tau"
-    if name == "window" and base.get("seed") == "None":
-        return "tries all patches that are left, so window says nothing there; leave it out, or give a seed"
-    if name == "kappa" and "gamma" not in base:
-        return "shows the sparse map alone, so kappa says nothing there; leave it out, or give a gamma above 0"
-    if name == "blank" and base.get("tau") == "1":
-        return "never deletes, so blank says nothing there; leave it out, or give a tau below 1"
-    if name == "baseline" and base.get("tau") == "0" and "compat" not in base:
-        return "never inserts, so baseline says nothing there; leave it out, or give a tau above 0"
-    return None
-
-
-def test_every_parameter_has_another_value() -> None:
-    assert set(OTHERS) == {field.name for field in dataclasses.fields(MDA)}
-
-
-@pytest.fixture(scope="module")
-def decided() -> View:
-    """A small ViT whose answers differ from patch to patch: the head's weights are large."""
-    model = build("class token").float()
-    with torch.no_grad():
-        model.head.weight.mul_(40)
-    return vitrail.load(model)
-
-
-@pytest.mark.parametrize("compat", ["none", "authors"])
-@pytest.mark.parametrize("setting", SETTINGS, ids=str)
-def test_every_pair_of_parameters_means_something(decided: View, setting: dict[str, str], compat: str) -> None:
-    """Whatever one parameter is set to, another value of each other one changes the result, or is refused."""
-    view, images = decided, zoo.pictures(3, (64, 64))
-    base = setting | ({"compat": compat} if compat == "authors" else {})
-    if refusal(base, "baseline") is None:
-        base |= {"baseline": "rise_blur(31, 31)"}
-
-    def drawn(given: dict[str, str]) -> Tensor:
-        spec = f"mda({', '.join(f'{name}={value}' for name, value in given.items())})"
-        found = vitrail.explain(view, images, spec)
-        return parse(spec).enlarge(found.maps, found.size)
-
-    first, idle = drawn(base), []
-    for name, values in OTHERS.items():
-        others = [base | {name: value} for value in values if name not in setting and base.get(name) != value]
-        if words := refusal(base, name):
-            for one in others:
-                with pytest.raises(vitrail.InputError, match=words):
-                    drawn(one)
-        elif others and not any(differs(drawn, one, first) for one in others):
-            idle.append(name)
-    assert not idle, f"with {base} these change nothing, and are not refused: {idle}"
-
-
-def differs(drawn: Callable[[dict[str, str]], Tensor], given: dict[str, str], first: Tensor) -> bool:
-    try:
-        return not torch.equal(drawn(given), first)
-    except vitrail.InputError:  # refused beside another parameter, which has its own turn
-        return False
-
-
-def test_gamma_0_forgets_kappa(inputs: Tensor) -> None:
-    """The sparse map knows no kappa: going there and back gives the dense map of the default."""
-    found = vitrail.explain(DEMO, inputs[:1], "mda(cells=3, kappa=0.3, gamma=1)")
-    there = found.with_gamma(0)
-    assert there.method == "mda(cells=3)"
-    back = there.with_gamma(1)
-    fresh = vitrail.explain(DEMO, inputs[:1], "mda(cells=3, gamma=1)")
-    assert torch.equal(back.maps, fresh.maps)
-    assert torch.equal(back.extras["dense"], fresh.extras["dense"])
 
 
 # ---------------------------------------------------------------------------------------------------- enlarged
@@ -451,32 +315,6 @@ def test_where_there_is_nothing_to_insert_a_note_says_so(inputs: Tensor) -> None
     whole = "mda(cells=2, seed=None, baseline=rise_blur(1, 1))"  # a blur that is none: nothing is hidden
     found = vitrail.explain(DEMO, inputs, whole)
     assert all(any("nothing to insert" in note for note in notes) for notes in found.notes)
-
-
-# ---------------------------------------------------------------------------------------------------- memory
-
-
-@pytest.mark.parametrize("compat", ["none", "authors"])
-def test_running_out_of_memory_changes_nothing(decided: View, compat: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts are halved in the search, in the second pass and between images: the order stays, and the map."""
-    images, spec = zoo.pictures(3, (64, 64)), f"mda(baseline=rise_blur(31, 31), compat={compat})"
-    whole = vitrail.explain(decided, images, spec)
-    sizes: list[int] = []
-
-    for name in ("answer", "logits"):
-        asked = getattr(View, name)
-
-        def tight(self: View, given: Tensor, *rest: object, asked: Callable[..., Tensor] = asked) -> Tensor:
-            sizes.append(len(given))
-            if len(given) > 5:
-                raise torch.OutOfMemoryError("no room")
-            return asked(self, given, *rest)
-
-        monkeypatch.setattr(View, name, tight)
-    halved = vitrail.explain(decided, images, spec)
-    assert max(sizes) > 5 >= min(sizes)
-    assert torch.equal(halved.extras["order"], whole.extras["order"])
-    torch.testing.assert_close(halved.maps, whole.maps, rtol=1e-3, atol=1e-5)
 
 
 def test_metrics_say_where_no_blur_hides_the_target(inputs: Tensor) -> None:

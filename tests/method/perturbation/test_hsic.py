@@ -6,9 +6,10 @@ import torch
 
 import vitrail
 from helpers.games import Quadratic
+from helpers.oracle import oracle
 from helpers.small import build, close, exact
 from helpers.zoo import pictures
-from oracles import perturbation as oracle
+from oracles import perturbation as slow
 from vitrail.method import Batch, parse
 from vitrail.method.perturbation.hsic import dependence, latin_hypercube, sobol
 from vitrail.model import load
@@ -16,6 +17,7 @@ from vitrail.model import load
 TARGETS = [3, 5]
 
 
+@oracle("hsic")
 @pytest.mark.parametrize("design", ["lhs", "sobol"])
 @pytest.mark.parametrize("bandwidth", ["distances", "outputs"])
 def test_agrees_with_full_matrices(design: str, bandwidth: str) -> None:
@@ -24,11 +26,11 @@ def test_agrees_with_full_matrices(design: str, bandwidth: str) -> None:
     draw = latin_hypercube if design == "lhs" else sobol
     for i, target in enumerate(TARGETS):
         shown = draw(21, 4, Batch(images).generator(i, 1)).numpy()
-        value = oracle.coalition_value(model, images[i], target, (2, 2), "logit")
+        value = slow.coalition_value(model, images[i], target, (2, 2), "logit")
         scores = np.array([value(frozenset(np.flatnonzero(row).tolist())) for row in shown])
         gaps = [abs(a - b) for k, a in enumerate(scores) for b in scores[:k]]
         width = np.sort(gaps)[(len(gaps) - 1) // 2] if bandwidth == "distances" else np.median(scores)
-        assert close(found[i].flatten(), oracle.hsic(shown, scores, width))
+        assert close(found[i].flatten(), slow.hsic(shown, scores, width))
 
 
 def test_designs_show_half() -> None:
@@ -56,7 +58,7 @@ def test_equal_scores_depend_on_nothing() -> None:
 
 
 def test_mistakes_get_a_sentence() -> None:
-    with pytest.raises(vitrail.InputError, match="designs to be 2 or more, but designs=1"):
+    with pytest.raises(vitrail.InputError, match="designs to be 2 to 10,000, but designs=1"):
         parse("hsic(designs=1)")
 
 
@@ -93,5 +95,12 @@ def test_a_grid_of_ones_own(name: str) -> None:
     method = parse(f"{name}, grid=3)")
     assert method.shape(view, (64, 64)) == (3, 3)
     assert exact(method, view, pictures(1, (64, 64)).double(), 1).shape == (1, 3, 3)
-    with pytest.raises(vitrail.InputError, match="would have 4900 cells on"):
-        exact(f"{name}, grid=70)", view, pictures(1, (64, 64)).double(), 1)
+    with pytest.raises(vitrail.InputError, match="needs grid to be 1 to 64, but grid=70 was given"):
+        parse(f"{name}, grid=70)")
+
+
+@pytest.mark.parametrize("spec", ["lime(samples=30000", "kernel_shap(samples=30000", "shapley(samples=10000"])
+def test_cells_and_pictures_that_no_memory_holds(spec: str) -> None:
+    view = load(build("class token"))
+    with pytest.raises(vitrail.InputError, match=r"of 4,096 cells on .*, more than fit in memory; at most 12,207 of"):
+        exact(f"{spec}, grid=64)", view, pictures(1, (64, 64)).double(), 1)

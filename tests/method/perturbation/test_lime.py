@@ -8,9 +8,10 @@ from captum._utils.models.linear_model import SkLearnRidge
 from torch import Tensor
 
 import vitrail
+from helpers.oracle import oracle
 from helpers.small import build, close, exact, off
 from helpers.zoo import pictures
-from oracles import perturbation as oracle
+from oracles import perturbation as slow
 from vitrail.method import Batch
 from vitrail.method.perturbation.lime import coins, ridge_slopes
 from vitrail.perturb import grid_labels
@@ -18,15 +19,16 @@ from vitrail.perturb import grid_labels
 TARGETS = [3, 5]
 
 
+@oracle("lime")
 @pytest.mark.parametrize(("settings", "width", "ridge"), [("", 0.25, 1.0), (", width=2, ridge=0.01", 2.0, 0.01)])
 def test_agrees_with_plain_least_squares(settings: str, width: float, ridge: float) -> None:
     model, images = build("class token", img_size=(32, 48)), pictures(2, (32, 48)).double()
     found = exact(f"lime(samples=30, seed=3{settings})", model, images, TARGETS)
     for i, target in enumerate(TARGETS):
         shown = coins(30, 6, Batch(images).generator(i, 3)).numpy()
-        value = oracle.coalition_value(model, images[i], target, (2, 3), "probability")
+        value = slow.coalition_value(model, images[i], target, (2, 3), "probability")
         scores = np.array([value(frozenset(np.flatnonzero(row).tolist())) for row in shown])
-        assert close(found[i].flatten(), oracle.ridge_fit(shown, scores, width, ridge))
+        assert close(found[i].flatten(), slow.ridge_fit(shown, scores, width, ridge))
 
 
 def test_agrees_with_captum() -> None:
@@ -55,22 +57,22 @@ def test_agrees_with_captum() -> None:
 def test_finds_the_slopes_of_a_linear_answer() -> None:
     shown = coins(200, 9, torch.Generator().manual_seed(0))[None]
     slopes = torch.arange(-4.0, 5.0, dtype=torch.float64)
-    found = ridge_slopes(shown, shown.double() @ slopes + 7, width=0.25, ridge=1e-9)
-    assert close(found[0], slopes)
+    found = ridge_slopes(shown, (shown.double() @ slopes + 7)[..., None], width=0.25, ridge=1e-9)
+    assert close(found[0, :, 0], slopes)
 
 
 def test_a_sample_that_shows_nothing_is_as_far_as_can_be() -> None:
     shown = torch.tensor([[[False, False], [True, True], [True, False]]])
-    assert torch.isfinite(ridge_slopes(shown, torch.tensor([[0.0, 1.0, 0.5]]), 0.25, 1.0)).all()
+    assert torch.isfinite(ridge_slopes(shown, torch.tensor([[[0.0], [1.0], [0.5]]]), 0.25, 1.0)).all()
 
 
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("lime(samples=0)", "samples to be 1 or more, but samples=0"),
-        ("lime(grid=0)", "grid to be 1 or more, but grid=0"),
-        ("lime(width=0)", "width above 0, but width=0"),
-        ("lime(ridge=-1)", "ridge above 0, but ridge=-1"),
+        ("lime(samples=0)", "samples to be 1 to 100,000, but samples=0"),
+        ("lime(grid=0)", "grid to be 1 to 64, but grid=0"),
+        ("lime(width=0)", "width to be above 0, up to 1,000, but width=0"),
+        ("lime(ridge=-1)", "ridge to be above 0, up to 1,000,000,000, but ridge=-1"),
     ],
 )
 def test_mistakes_get_a_sentence(spec: str, words: str) -> None:
@@ -85,7 +87,7 @@ def test_many_cells_on_two_threads() -> None:
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        found = ridge_slopes(shown, scores, 0.25, 1.0)
+        found = ridge_slopes(shown, scores[..., None], 0.25, 1.0)[..., 0]
     finally:
         torch.set_num_threads(threads)
-    assert close(found[1], oracle.ridge_fit(shown[1].numpy(), scores[1].numpy(), 0.25, 1.0))
+    assert close(found[1], slow.ridge_fit(shown[1].numpy(), scores[1].numpy(), 0.25, 1.0))

@@ -10,9 +10,10 @@ from torch.nn import functional as F
 
 import vitrail
 from helpers.goldens import FOLDER, agreement, deit_tiny, inputs
+from helpers.oracle import oracle
 from helpers.small import build, close, exact
 from helpers.zoo import pictures
-from oracles import perturbation as oracle
+from oracles import perturbation as slow
 from vitrail import perturb
 from vitrail.method.perturbation.rise import draw_masks, seen_through, stretched
 from vitrail.model import Target, load
@@ -20,6 +21,7 @@ from vitrail.model import Target, load
 TARGETS = [3, 5]
 
 
+@oracle("rise")
 @pytest.mark.parametrize(("blur", "score"), [("zero_norm", "probability"), ("rise_blur(5, 2)", "logit")])
 def test_agrees_with_a_loop_over_masks(blur: str, score: str) -> None:
     model = build("class token", img_size=(64, 48))
@@ -28,7 +30,7 @@ def test_agrees_with_a_loop_over_masks(blur: str, score: str) -> None:
     masks = stretched(*draw_masks(40, 5, 0.3, (64, 48), 4), (64, 48), torch.float64)
     for i, target in enumerate(TARGETS):
         fill = perturb.baseline(blur).fill(load(model), images[i : i + 1], Target(torch.tensor([0])))[0]
-        assert close(found[i], oracle.rise(model, images[i], target, masks, 0.3, fill, score))
+        assert close(found[i], slow.rise(model, images[i], target, masks, 0.3, fill, score))
 
 
 def test_masks_are_made_of_their_grids() -> None:
@@ -64,9 +66,9 @@ def test_all_images_are_seen_through_the_same_masks_and_another_seed_draws_other
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("rise(masks=0)", "masks to be 1 or more, but masks=0"),
-        ("rise(grid=1)", "grid to be 2 or more, but grid=1"),
-        ("rise(keep=1)", "a share of the cells between 0 and 1, but keep=1"),
+        ("rise(masks=0)", "masks to be 1 to 100,000, but masks=0"),
+        ("rise(grid=1)", "grid to be 2 to 64, but grid=1"),
+        ("rise(keep=1)", "keep to be above 0, below 1, but keep=1"),
         ("rise(score=loud)", "'probability' or 'logit'"),
         ("rise(baseline=black)", "no baseline called 'black'"),
     ],
@@ -100,7 +102,7 @@ def test_agrees_with_the_authors_code(assets: Path) -> None:
     grids = np.unpackbits(stored["grids"]).astype(bool).reshape(64, 8, 8)
     with torch.no_grad():
         target = Target(view.logits(images).argmax(1))
-    ask = perturb.Responder(perturb.PixelCanvas(view, images, [torch.zeros_like(images)]), target)
-    found = seen_through(ask, _masks(grids, stored["shifts"], (224, 224))) / (64 * float(stored["keep"]))
+    ask = perturb.Responder(perturb.PixelCanvas(view, images, [torch.zeros_like(images)]), [target])
+    (found,) = seen_through(ask, _masks(grids, stored["shifts"], (224, 224))) / (64 * float(stored["keep"]))
     close = agreement(F.avg_pool2d(found[:, None], 16)[:, 0].numpy(), stored["maps"])
     assert close.error <= 1e-5

@@ -13,6 +13,7 @@ from torch import nn
 
 import oracles.lrp
 import vitrail
+from helpers.oracle import oracle
 from helpers.small import close, exact, off
 from helpers.zoo import pictures
 from vitrail.method import LRP, Batch, PartialLRP, TAttr
@@ -58,6 +59,7 @@ def cnn() -> nn.Sequential:
     return model.double().eval()
 
 
+@oracle("lrp", "partial_lrp", "t_attr")
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(
     ("method", "oracle", "options"),
@@ -245,7 +247,7 @@ def test_the_values_stay_the_models_own() -> None:
     [
         ("partial_lrp(layer=3)", "has 3 blocks"),
         ("t_attr(start=3)", "start must be 0 to 2"),
-        ("lrp(epsilon=0)", "epsilon above 0"),
+        ("lrp(epsilon=0)", "epsilon to be above 0"),
         ("lrp(wide=False)", "has token blocks; use lrp"),
         ("lrp(wide=False, to=tokens)", "leave out to=tokens"),
     ],

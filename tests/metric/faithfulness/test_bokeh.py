@@ -9,7 +9,7 @@ from PIL import Image
 from scipy.spatial import Delaunay
 from torch.nn import functional as F
 
-from oracles import pic as oracle
+from oracles import pic as slow
 from vitrail.metric.faithfulness import bokeh, pic
 
 SHAPE = (24, 20)
@@ -47,7 +47,7 @@ def test_blur_agrees_with_scipy_on_every_channel(shape: tuple[int, int], share: 
         picture, keep = noise((*shape, 3), seed), pic.random_mask(shape, seed, share)
         keep[:3, :4] = True  # a block, with an inside
         before = keep.copy()
-        assert np.array_equal(bokeh.blurred(picture, keep), oracle.blurred(picture, keep))
+        assert np.array_equal(bokeh.blurred(picture, keep), slow.blurred(picture, keep))
         assert np.array_equal(keep, before), "the mask given is left as it is"
 
 
@@ -56,10 +56,10 @@ def test_the_triangles_are_those_of_scipys_own_options(share: float) -> None:
     """Also in large regions, where most points lie on a circle with three others."""
     for seed in range(4):
         keep = pic.kept(blob((90, 80), seed), pic.random_mask((90, 80), seed), (share,))[0]
-        points = np.argwhere(oracle.with_corners(keep))
+        points = np.argwhere(slow.with_corners(keep))
         assert np.array_equal(Delaunay(points, qhull_options=bokeh.QHULL).simplices, Delaunay(points).simplices)
         picture = noise((90, 80, 3), seed)
-        assert np.array_equal(bokeh.blurred(picture, keep), oracle.blurred(picture, keep))
+        assert np.array_equal(bokeh.blurred(picture, keep), slow.blurred(picture, keep))
 
 
 def test_every_missing_pixel_is_linear_in_a_delaunay_triangle() -> None:
@@ -68,7 +68,7 @@ def test_every_missing_pixel_is_linear_in_a_delaunay_triangle() -> None:
         keep[1:5, 2:7] = True
         found = bokeh.blurred(picture, keep)
         assert np.array_equal(found[keep], picture[keep])
-        for place, values in oracle.delaunay_values(picture[..., 0], keep).items():
+        for place, values in slow.delaunay_values(picture[..., 0], keep).items():
             assert values, "some triangle holds every pixel"
             assert any(abs(found[place][0] - value) <= 0.5 + 1e-4 for value in values)
 
@@ -91,7 +91,7 @@ def test_entropy_is_the_size_of_a_lossless_file() -> None:
     picture = noise((16, 20, 3))
     file = io.BytesIO()
     Image.fromarray(picture).save(file, format="webp", lossless=True, quality=100)
-    assert bokeh.entropy(picture) == len(file.getvalue()) == oracle.size(picture)
+    assert bokeh.entropy(picture) == len(file.getvalue()) == slow.size(picture)
     assert np.array_equal(np.asarray(Image.open(file)), picture)
     assert bokeh.entropy(np.zeros_like(picture)) < 100 < bokeh.entropy(picture)
 
@@ -100,7 +100,7 @@ def test_a_picture_is_compressed_once(compressed: list[tuple[int, ...]], monkeyp
     one, other = noise((16, 20, 3)), noise((16, 20, 3), 1)
     sizes = [bokeh.entropy(x) for x in (one, other, one.copy(), other[::-1][::-1], one.reshape(20, 16, 3))]
     assert compressed == [(20, 16), (20, 16), (16, 20)], "the same bytes in another shape are another picture"
-    assert sizes == [oracle.size(x) for x in (one, other, one, other, one.reshape(20, 16, 3))]
+    assert sizes == [slow.size(x) for x in (one, other, one, other, one.reshape(20, 16, 3))]
     del compressed[:]
     monkeypatch.setattr(bokeh, "REMEMBERED", 2)
     for seed in (0, 1, 0, 2, 0, 1):  # what was asked for last stays
@@ -114,8 +114,8 @@ def test_a_mask_is_filled_once(pictures: np.ndarray, masks: np.ndarray, filled: 
     found = bokeh.bokehs(pictures, keep)
     assert len(filled) == 3 * 2, "once an image, though images may have the same"
     for i, k in np.ndindex(3, 4):
-        assert np.array_equal(found.pictures[i, k], oracle.blurred(pictures[i], keep[i, k]))
-        assert found.sizes[i, k] == oracle.size(found.pictures[i, k])
+        assert np.array_equal(found.pictures[i, k], slow.blurred(pictures[i], keep[i, k]))
+        assert found.sizes[i, k] == slow.size(found.pictures[i, k])
 
 
 def test_bokehs_do_not_depend_on_the_batch(pictures: np.ndarray, maps: np.ndarray, masks: np.ndarray) -> None:
@@ -123,6 +123,6 @@ def test_bokehs_do_not_depend_on_the_batch(pictures: np.ndarray, maps: np.ndarra
     found = bokeh.bokehs(pictures, keep)
     for i in range(3):
         for k in range(3):
-            expected = oracle.blurred(pictures[i], keep[i, k])
+            expected = slow.blurred(pictures[i], keep[i, k])
             assert np.array_equal(found.pictures[i, k], expected)
-            assert found.sizes[i, k] == oracle.size(expected)
+            assert found.sizes[i, k] == slow.size(expected)

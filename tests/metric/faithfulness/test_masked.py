@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import vitrail
+from helpers.oracle import oracle
 from vitrail import scenes
 from vitrail.metric import Case, parse
 from vitrail.metric.faithfulness.masked import unit
@@ -20,6 +21,7 @@ def case() -> Case:
     return Case(view, images, maps)
 
 
+@oracle("average_drop", "average_gain", "increase_in_confidence")
 @pytest.mark.parametrize("fill", ["zero_norm", "black_pixel"])
 def test_agrees_with_the_definition(case: Case, fill: str) -> None:
     bright = torch.stack([(m - m.min()) / (m.max() - m.min()) for m in case.maps])[:, None]

@@ -10,7 +10,7 @@ from PIL import Image, features
 
 import vitrail
 from helpers.goldens import FOLDER, deit_tiny
-from oracles import pic as oracle
+from oracles import pic as slow
 from vitrail import InputError, scenes
 from vitrail.metric.faithfulness import bokeh, pic
 from vitrail.metric.faithfulness.pic import Skip
@@ -108,10 +108,10 @@ def test_curve_agrees_with_its_definition(monotone: bool) -> None:
         sizes = np.concatenate([[300], rng.integers(250, 950, 9), [900]])  # some below and above the ends, unsorted
         sizes[4] = sizes[5]
         answers = np.concatenate([[0.2], rng.random(9), [0.8]])
-        expected = oracle.curve(sizes.tolist(), answers.tolist(), monotone)
+        expected = slow.curve(sizes.tolist(), answers.tolist(), monotone)
         found = pic.curve(sizes, answers, monotone=monotone)
         np.testing.assert_allclose(found, expected, atol=1e-12)
-        assert float(pic.area(found)) == pytest.approx(oracle.area(expected), abs=1e-12)
+        assert float(pic.area(found)) == pytest.approx(slow.area(expected), abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -150,9 +150,9 @@ def test_agrees_with_the_definition(pictures: np.ndarray, maps: np.ndarray, mask
     assert ask.asked == 3 * (len(FEW) + 2), "five pictures an image, and nothing else"
     assert found.skipped == (None, None, None)
     for i, one in enumerate(zip(pictures, maps, masks)):
-        expected = oracle.of_one(*one, lambda picture, i=i: ask.of_one(picture, i), FEW, 0.8, monotone)
+        expected = slow.of_one(*one, lambda picture, i=i: ask.of_one(picture, i), FEW, 0.8, monotone)
         np.testing.assert_allclose(found.values[i], expected, atol=1e-12)
-        assert found.areas()[i] == pytest.approx(oracle.area(expected), abs=1e-12)
+        assert found.areas()[i] == pytest.approx(slow.area(expected), abs=1e-12)
 
 
 def test_skipped_images_are_told(pictures: np.ndarray, maps: np.ndarray, masks: np.ndarray) -> None:

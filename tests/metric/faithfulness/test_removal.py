@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 import vitrail
+from helpers.oracle import oracle
 from helpers.zoo import pictures, view_of
 from vitrail import InputError, scenes
 from vitrail.metric import Case, parse
@@ -34,6 +35,7 @@ def kept(view: View, image: Tensor, patches: Tensor) -> Tensor:
         return view.head(view.encode(left, layout)[-1], layout)[0].softmax(0)
 
 
+@oracle("deletion_accuracy", "deletion_aopc", "insertion_accuracy", "insertion_aopc", "lodds")
 @pytest.mark.parametrize("rising", [True, False])
 def test_agrees_with_fewer_tokens_by_hand(case: Case, rising: bool) -> None:
     way = "insertion" if rising else "deletion"
@@ -60,6 +62,7 @@ def test_agrees_with_fewer_tokens_by_hand(case: Case, rising: bool) -> None:
             assert float(mean) == pytest.approx((values[:-1] if rising else values[1:]).mean(), abs=1e-7), name
 
 
+@oracle("comprehensiveness", "sufficiency")
 def test_eraser(case: Case) -> None:
     order = case.maps[0].flatten().argsort(descending=True, stable=True)
     whole = kept(case.view, case.images[0], order)

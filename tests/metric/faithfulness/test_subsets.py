@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import vitrail
+from helpers.oracle import oracle
 from helpers.small import build, exact
 from helpers.zoo import pictures
 from vitrail import InputError, scenes
@@ -48,6 +49,7 @@ def seen_by(model: nn.Module) -> Iterator[list[Tensor]]:
     handle.remove()
 
 
+@oracle("infidelity")
 @pytest.mark.parametrize("normalise", [False, True])
 @pytest.mark.parametrize("perturbation", ["square", "gaussian"])
 def test_infidelity_agrees_with_captum(
@@ -133,6 +135,7 @@ def test_a_linear_model_correlates_with_its_contributions(linear: Case) -> None:
     torch.testing.assert_close(metric.measure(remade(linear, -3 * linear.maps + 5)), -torch.ones(3).double())
 
 
+@oracle("faithfulness_correlation")
 @pytest.mark.parametrize("score", ["logit", "probability"])
 def test_correlation_agrees_with_the_definition(view: View, images: Tensor, maps: Tensor, score: str) -> None:
     classes = [1, 2]
@@ -207,9 +210,9 @@ def test_a_good_map_beats_a_random_one() -> None:
 
 
 def test_mistakes_get_a_sentence(view: View, images: Tensor, maps: Tensor) -> None:
-    with pytest.raises(InputError, match="infidelity needs at least 1 sample"):
+    with pytest.raises(InputError, match="infidelity needs side to be above 0, up to 1"):
         Infidelity(side=0)
-    with pytest.raises(InputError, match="a share between 0 and 1"):
+    with pytest.raises(InputError, match="needs share to be above 0, below 1"):
         FaithfulnessCorrelation(share=1)
     with pytest.raises(InputError, match="true classes are needed"):
         Infidelity(target="label").measure(Case(view, images, maps))

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import vitrail
+from helpers.oracle import oracle
 from vitrail import InputError, scenes
 from vitrail.method import Batch, Method
 from vitrail.method import parse as method_of
@@ -131,6 +132,23 @@ def test_pictures_that_do_not_count() -> None:
     assert all(number in (OWN, 0, 1, 2, 3, 7) for seat in seats for number in seat), "the others are sure too"
 
 
+@oracle("grid_pointing_game")
+def test_agrees_with_mosaics_made_by_hand(pictures: Tensor) -> None:
+    view, game, images = vitrail.load("demo"), GridPointingGame(seed=3), pictures[:3]
+    case = Case(view, images, torch.zeros(3, 2, 2), method=method_of("ixg"), others=pictures)
+    found = game.measure(case)
+    for i, seat in enumerate(game.seats(case)):
+        mosaic = torch.zeros(1, 3, 144, 144)
+        for cell, number in enumerate(seat):
+            picture = images[i] if number == OWN else pictures[number]
+            small = F.interpolate(picture[None], (72, 72), mode="bilinear", antialias=True)[0]
+            mosaic[0, :, cell // 2 * 72 :, cell % 2 * 72 :][:, :72, :72] = small
+        heat = vitrail.explain(view, mosaic, "ixg", int(case.predicted[i])).maps[0].clamp_min(0)
+        own = seat.index(OWN)
+        inside = heat[own // 2 * 72 :, own % 2 * 72 :][:72, :72].sum()
+        assert float(found[i]) == pytest.approx(float(inside / heat.sum()), rel=1e-5)
+
+
 def test_a_picture_is_not_set_beside_itself() -> None:
     target = Target(torch.full((4,), 3))  # then their own predicted classes may be chosen for other cells
     case = Case(COLOURS, PURE, torch.zeros(4, 2, 2), target, others=PURE)
@@ -224,7 +242,7 @@ def test_mistakes_get_a_sentence(pictures: Tensor) -> None:
     demo = vitrail.load("demo")
     with pytest.raises(InputError, match=r"288 x 288 pixels.*fit=shrink"):
         measure(pictures, "random", GridPointingGame(fit="enlarge"), demo)
-    with pytest.raises(InputError, match="2 or more cells"):
+    with pytest.raises(InputError, match="needs cells to be 2 to 16, but cells=1"):
         GridPointingGame(cells=1)
     with pytest.raises(InputError, match="needs a class"):
         measure(PURE, "ixg", GridPointingGame(), target=Target(None, lambda logits: logits[:, 0]))

@@ -7,6 +7,7 @@ from sklearn.metrics import accuracy_score, average_precision_score, f1_score, j
 from torch import Tensor
 
 import vitrail
+from helpers.oracle import oracle
 from vitrail import InputError
 from vitrail.metric import Case, parse
 from vitrail.metric.localisation.segmentation import Segmentation
@@ -45,6 +46,7 @@ def points(maps: Tensor, masks: Tensor, i: int) -> tuple[np.ndarray, np.ndarray,
     return values[counted].numpy(), (values > values.mean())[counted].numpy(), (masks[i] == 1)[counted].numpy()
 
 
+@oracle("segmentation")
 def test_each_image_beside_scikit_learn(maps: Tensor, masks: Tensor) -> None:
     found = {name: score(maps, masks, score=name) for name in SCORES}
     for i in (0, 1, 3):

@@ -8,10 +8,11 @@ from captum.metrics import sensitivity_max
 from torch import Tensor
 
 import vitrail
+from helpers.oracle import oracle
 from helpers.small import build
 from helpers.zoo import pictures
 from vitrail import InputError
-from vitrail.method import parse
+from vitrail.method import Batch, parse
 from vitrail.metric.case import Case
 from vitrail.metric.robustness.sensitivity import AvgSensitivity, MaxSensitivity, NoiseFloor
 from vitrail.model import Target, View
@@ -44,6 +45,7 @@ def made(view: View, images: Tensor, method: str = "saliency", **given: Any) -> 
     return Watched(view, images, bare.explain(images), method=parse(method), **given)
 
 
+@oracle("max_sensitivity")
 @pytest.mark.parametrize("method", ["saliency", "decompx"])
 def test_agrees_with_captum(view: View, images: Tensor, method: str) -> None:
     target = Target(torch.tensor([1, 2, 3]))
@@ -66,6 +68,7 @@ def test_agrees_with_captum(view: View, images: Tensor, method: str) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
 
 
+@oracle("avg_sensitivity")
 def test_the_mean_is_over_the_same_explanations(view: View, images: Tensor) -> None:
     case = made(view, images)
     largest = MaxSensitivity(samples=3).measure(case)
@@ -123,6 +126,19 @@ def test_the_floor_is_what_the_methods_own_draws_make(view: View, images: Tensor
     torch.testing.assert_close(floor, alone, rtol=1e-3, atol=1e-5)
 
 
+@oracle("noise_floor")
+def test_the_floor_by_hand(view: View, images: Tensor) -> None:
+    """The very same pictures explained anew, each time with numbers of a seed of its own."""
+    case = made(view, images, "random")
+    batch = Batch(images)
+    seeds = torch.stack([torch.randint(2**62, (3,), generator=batch.generator(i, 4)) for i in range(3)])
+    again = [case.method.maps(view, Batch(images, case.target, keys)) for keys in seeds.T]
+    clean = case.maps.double().flatten(1)
+    moves = [(maps.double().flatten(1) - clean).norm(dim=1) / clean.norm(dim=1) for maps in again]
+    expected = torch.stack(moves).amax(0)
+    torch.testing.assert_close(NoiseFloor(samples=3, seed=4).measure(case), expected, rtol=1e-6, atol=0)
+
+
 def view_in_float(view: View) -> View:
     return vitrail.load(build("class token").float(), size=view.size)
 
@@ -142,7 +158,7 @@ def test_mistakes_get_a_sentence(view: View, images: Tensor) -> None:
         MaxSensitivity().measure(Case(view, images, torch.zeros(3, 12, 12)))
     with pytest.raises(InputError, match=r"at their own grid, 64 x 64.*12 x 12"):
         AvgSensitivity(samples=1).measure(Case(view, images, torch.zeros(3, 12, 12), method=parse("saliency")))
-    with pytest.raises(InputError, match="max_sensitivity needs at least 1 sample"):
+    with pytest.raises(InputError, match="max_sensitivity needs samples to be 1 to"):
         MaxSensitivity(samples=0)
-    with pytest.raises(InputError, match="noise_floor needs at least 1 sample"):
+    with pytest.raises(InputError, match="noise_floor needs samples to be 1 to"):
         NoiseFloor(samples=0)

@@ -1,4 +1,4 @@
-"""Who does the work of a run: this process, or a Ray cluster. Both do the same units, and give the same table."""
+"""Engines do the work of a run: in this process, or on a Ray cluster. Both give the same table."""
 
 from vitrail.bench.engines.local import Local
 from vitrail.bench.engines.ray import Ray

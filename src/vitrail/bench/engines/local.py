@@ -1,17 +1,14 @@
 """The work of a run in this process, on one device or on several side by side."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from queue import Empty, SimpleQueue
-
-import torch
 
 from vitrail.bench.engines.share import Entry, chunks
 from vitrail.bench.runner import Bench
 from vitrail.bench.store import Store
 from vitrail.errors import InputError
-from vitrail.model import Precision
+from vitrail.events import Cancel, Cancelled, Work, within, working
 
 
 class Local:
@@ -28,51 +25,43 @@ class Local:
         self.device, self._more = names[0], names[1:]
         self._benches: list[Bench] = []
 
-    def work(self, bench: Bench, store: Store, todo: Sequence[Entry], progress: bool) -> None:
-        """Do the work; the first error of any device stops all, after the units in hand."""
-        from tqdm.auto import tqdm
-
-        with tqdm(total=len(todo), unit="unit", disable=not progress, leave=False) as bar:
-            if not self._more:
-                for chunk in chunks(todo):
-                    for unit, parts in chunk:
-                        bench.work(store, unit, parts)
-                        bar.update()
-                return
-            if not self._benches or self._benches[0] is not bench:
-                self._benches = [bench, *(Bench(bench.plan, device) for device in self._more)]
-            queue: SimpleQueue[list[Entry]] = SimpleQueue()
+    def work(self, bench: Bench, store: Store, todo: Sequence[Entry], work: Work) -> None:
+        """Do the work; the first error of any device stops all, before their next passes."""
+        if not self._more:
             for chunk in chunks(todo):
-                queue.put(chunk)
-            failed: list[BaseException] = []
+                for unit, parts in chunk:
+                    bench.work(store, unit, parts)
+                    work.finish_some()
+            return
+        if not self._benches or self._benches[0] is not bench:
+            self._benches = [bench, *(Bench(bench.plan, device) for device in self._more)]
+        queue: SimpleQueue[list[Entry]] = SimpleQueue()
+        for chunk in chunks(todo):
+            queue.put(chunk)
+        stop = Cancel()
 
-            def take(own: Bench) -> None:
-                try:
-                    while not failed:
+        def take(own: Bench) -> None:
+            try:
+                # This thread's part of the work, which ends when another's fails.
+                with within(work), working("units", len(todo), "unit", cancel=stop):
+                    while True:
                         for unit, parts in queue.get_nowait():
-                            if failed:
-                                return
                             own.work(store, unit, parts)
-                            bar.update()
-                except Empty:
-                    return
-                except BaseException as error:
-                    failed.append(error)
-                    raise
+                            work.finish_some()
+            except Empty:
+                return
+            except BaseException:
+                stop.request()
+                raise
 
-            with _fast_products_for_all(bench.plan.precision), ThreadPoolExecutor(len(self._benches)) as pool:
-                for future in [pool.submit(take, own) for own in self._benches]:
-                    future.result()
-
-
-@contextmanager
-def _fast_products_for_all(precision: Precision) -> Iterator[None]:
-    """TF32 is a switch of the whole process: who ends a unit must not switch it off under the others."""
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = matmul.allow_tf32, cudnn.allow_tf32
-    if precision == "tf32":
-        matmul.allow_tf32 = cudnn.allow_tf32 = True
-    try:
-        yield
-    finally:
-        matmul.allow_tf32, cudnn.allow_tf32 = before
+        with ThreadPoolExecutor(len(self._benches)) as pool:
+            running = [pool.submit(take, own) for own in self._benches]
+            try:
+                errors = [future.exception() for future in running]
+            except BaseException:  # Ctrl-C
+                stop.request()
+                raise
+        failed = [error for error in errors if error is not None]
+        if failed:
+            # What another thread's failure stopped is not the reason.
+            raise next((error for error in failed if not isinstance(error, Cancelled)), failed[0])

@@ -17,6 +17,7 @@ from vitrail.bench.engines.share import Entry, chunks
 from vitrail.bench.runner import Bench, Plan
 from vitrail.bench.store import Store
 from vitrail.errors import InputError, option
+from vitrail.events import Passes, Work, working
 
 LOSSES = 3
 """How often a chunk is begun again after its worker was lost; then the chunk is to blame, not the machines."""
@@ -56,10 +57,10 @@ class Ray:
             raise InputError(f"{option('cpus')} must be a fraction or a whole number above 0, but {cpus:g} was given")
         if workers is not None and workers < 1:
             raise InputError(f"{option('workers')} must be 1 or more, but {workers} was given; leave it out to use all")
-        self.device: str | None = "cpu"  # who leads only hands out work
+        self.device: str | None = "cpu"  # the leading process only hands out work
         self._address, self._gpus, self._cpus, self._workers = address, gpus, cpus, workers
 
-    def work(self, bench: Bench, store: Store, todo: Sequence[Entry], progress: bool) -> None:
+    def work(self, bench: Bench, store: Store, todo: Sequence[Entry], work: Work) -> None:
         """Do the work; the first error of any worker stops all."""
         ray, store = _ray(), _shared(store)
         ours = self._join(ray)
@@ -68,7 +69,7 @@ class Ray:
             kind = ray.remote(Worker).options(num_cpus=self._cpus, num_gpus=gpus, scheduling_strategy="SPREAD")
             given = bench.plan, store, "cuda" if gpus else "cpu", self._cpus, str(Path.cwd())
             team = _Team(ray, lambda: kind.remote(*given), lambda: self._workers or self._fitting(ray, gpus))
-            team.work(todo, progress)
+            team.work(todo, work)
         finally:
             if ours:
                 ray.shutdown()
@@ -118,30 +119,29 @@ class _Team:
         self.busy: dict[Any, tuple[Any, Sequence[Entry]]] = {}
         self.losses: Counter[int] = Counter()
 
-    def work(self, todo: Sequence[Entry], progress: bool) -> None:
+    def work(self, todo: Sequence[Entry], work: Work) -> None:
         """Hand out chunks, one at a time to each worker, until all are done."""
-        from tqdm.auto import tqdm
-
         waiting: deque[Sequence[Entry]] = deque(chunks(todo))
-        with tqdm(total=len(todo), unit="unit", disable=not progress, leave=False) as bar:
-            try:
-                while waiting or self._at_work():
-                    self._grow(len(waiting))
-                    for task in self.ray.wait(list(self.busy), timeout=LOOK)[0]:
-                        worker, chunk = self.busy[task]
-                        done = self._outcome(task, chunk)
-                        del self.busy[task]
-                        if done:
-                            bar.update(len(chunk))
-                        elif chunk:
-                            waiting.appendleft(chunk)
-                        if done and waiting:
-                            self._give(worker, waiting.popleft())
-                        else:
-                            self.ray.kill(worker)  # who has nothing to do leaves room for others
-            finally:
-                for worker, _ in self.busy.values():
-                    self.ray.kill(worker)
+        try:
+            while waiting or self._at_work():
+                self._grow(len(waiting))
+                work.check()
+                for task in self.ray.wait(list(self.busy), timeout=LOOK)[0]:
+                    worker, chunk = self.busy[task]
+                    made = self._outcome(task, chunk)
+                    del self.busy[task]
+                    if made is not None:
+                        work.begin_passes(*made)
+                        work.finish_some(len(chunk))
+                    elif chunk:
+                        waiting.appendleft(chunk)
+                    if made is not None and waiting:
+                        self._give(worker, waiting.popleft())
+                    else:
+                        self.ray.kill(worker)  # a worker without work leaves its room to others
+        finally:
+            for worker, _ in self.busy.values():
+                self.ray.kill(worker)
 
     def _at_work(self) -> int:
         """How many chunks are being worked on."""
@@ -151,7 +151,7 @@ class _Team:
         self.busy[worker.work.remote(chunk)] = worker, chunk
 
     def _grow(self, waiting: int) -> None:
-        """Hire as many as have work and room. They begin with nothing: who never comes has no chunk to hold back."""
+        """Hire as many workers as there is work and room for; they get a chunk once they have started."""
         room = self.room()
         if not room and not self._at_work():
             raise InputError(
@@ -160,11 +160,11 @@ class _Team:
         for _ in range(min(room, waiting + self._at_work()) - len(self.busy)):
             self._give(self.hire(), [])
 
-    def _outcome(self, task: Any, chunk: Sequence[Entry]) -> bool:
-        """Whether a task was done, or its worker lost. What is wrong comes up as a sentence, a mistake as it is."""
+    def _outcome(self, task: Any, chunk: Sequence[Entry]) -> Passes | None:
+        """The passes of a task that was done; None where its worker was lost. What is wrong comes up as a sentence."""
         errors = self.ray.exceptions
         try:
-            complaint = self.ray.get(task)
+            complaint, made = self.ray.get(task)
         except errors.RayTaskError:
             raise
         except errors.RayError as error:
@@ -176,10 +176,10 @@ class _Team:
                     f"workers were lost again and again {what} ({str(error).splitlines()[0]}); look into Ray's logs, "
                     "then start the run again: it goes on from here"
                 ) from error
-            return False
+            return None
         if complaint is not None:
             raise InputError(complaint)
-        return True
+        return Passes(*made)
 
 
 class Worker:
@@ -202,16 +202,17 @@ class Worker:
         self._plan, self._store, self._device = plan, store, device
         self._bench: Bench | None = None
 
-    def work(self, chunk: Sequence[Entry]) -> str | None:
-        """Do some units; the sentence that says what is wrong, if something is."""
-        try:
-            if self._bench is None:
-                self._bench = self._begin()
-            for unit, parts in chunk:
-                self._bench.work(self._store, unit, parts)
-        except InputError as error:
-            return str(error)
-        return None
+    def work(self, chunk: Sequence[Entry]) -> tuple[str | None, tuple[float, float]]:
+        """Do some units; the sentence that says what is wrong, if something is, and the passes that were made."""
+        with working("units", len(chunk), "unit") as work:
+            try:
+                if self._bench is None:
+                    self._bench = self._begin()
+                for unit, parts in chunk:
+                    self._bench.work(self._store, unit, parts)
+            except InputError as error:
+                return str(error), (0, 0)
+            return None, (work.made.forwards, work.made.backwards)
 
     def _begin(self) -> Bench:
         """The plan with its model, after a look whether it is the one that the leading process sees."""

@@ -4,18 +4,19 @@ import csv
 import hashlib
 import io
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from vitrail.bench.protocol import Column, Part, Protocol
 from vitrail.bench.recommend.verdict import FLOOR, INS_DEL, Recommendation, conclude, counted
 from vitrail.bench.report.compare import Measured, measured
 from vitrail.bench.report.gathering import gather
-from vitrail.bench.runner import scores
 from vitrail.bench.store import Store
+from vitrail.bench.stored import scores
 from vitrail.bench.tables import perform
 from vitrail.errors import InputError
-from vitrail.explanation import check_writable, write_whole
+from vitrail.events import Cancel, Observer
+from vitrail.files import check_writable, write_whole
 from vitrail.method import parse
 from vitrail.model import Precision, View, load, sources_of
 
@@ -60,6 +61,9 @@ def recommend(
     device: str | None = None,
     precision: Precision = "fp32",
     progress: bool = False,
+    observers: Iterable[Observer] = (),
+    cancel: Cancel | None = None,
+    repair: bool = False,
     command: str | None = None,
 ) -> Recommendation:
     """Try methods on a model and pictures, and say which one to use.
@@ -74,6 +78,9 @@ def recommend(
         device: Where the model lives; the GPU by default if there is one.
         precision: Arithmetic of the model's passes.
         progress: Show progress bars.
+        observers: Functions that are told of every event of the work, see `vitrail.events`.
+        cancel: A token by which another thread can stop the work.
+        repair: Make parts of the run again that are damaged; otherwise they are refused.
         command: How it was asked for, for the report.
     """
     for spec in methods:
@@ -85,7 +92,16 @@ def recommend(
         place = scratch if out is None else out
         data = _table(files, Path(place)) if files else f"folder:{images[0]}"
         protocol = _protocol(view, model, checkpoint, data, chosen, limit, precision)
-        store = perform(protocol, place, device=device, progress=progress, command=command)
+        store = perform(
+            protocol,
+            place,
+            device=device,
+            progress=progress,
+            observers=observers,
+            cancel=cancel,
+            repair=repair,
+            command=command,
+        )
         return _read(protocol, store, view.name, unavailable)
 
 
@@ -201,7 +217,7 @@ def _numbers(part: Part, store: Store) -> dict[str, Measured]:
 
 
 def _lack(counts: Mapping[str, int], methods: int) -> str:
-    """Who has no map of how many pictures."""
+    """Count, for each method, the pictures that it has no map of."""
     if len(counts) == methods:
         return f"Left out by all methods, {counted(max(counts.values()), 'picture')}"
     return ", ".join(f"{method} has no map of {counted(count, 'picture')}" for method, count in counts.items())

@@ -208,7 +208,7 @@ class Recommendation:
         return [f"The cheapest of them is {cheapest.method}: {_cost(cheapest)}.", more]
 
     def _named(self) -> list[str]:
-        """Who fails which rule."""
+        """List the methods that fail each rule."""
         able = [one for one in self.candidates if one.images]
         worse = [one for one in able if not one.beats_random]
         deaf = [one for one in able if one.ignores_model]

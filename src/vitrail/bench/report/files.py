@@ -14,7 +14,7 @@ from vitrail.bench.report.as_terminal import terminal
 from vitrail.bench.report.plots import plot
 from vitrail.bench.report.result import Result
 from vitrail.errors import InputError
-from vitrail.explanation import write_whole
+from vitrail.files import write_whole
 
 Form = Literal["terminal", "markdown", "latex", "csv", "html"]
 

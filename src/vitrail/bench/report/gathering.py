@@ -6,17 +6,18 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from vitrail.bench.protocol import COMMAND, PROTOCOL, Column, Part, Protocol
 from vitrail.bench.report.compare import Measured, agreement, cells, measured, standing
 from vitrail.bench.report.result import Cell, Heading, Result, Row, Section
-from vitrail.bench.runner import CHOSEN, FILTER, errors, names_of, parts_of, scores
+from vitrail.bench.shapes import known_facts
 from vitrail.bench.store import Store
+from vitrail.bench.stored import CHOSEN, chosen_images, errors, names_of, parts_of, scores
 from vitrail.bench.tables import recorded
-from vitrail.bench.unit import Unit, slug
+from vitrail.bench.unit import FILTER, Unit, column_of, folder_of
 from vitrail.errors import InputError
 from vitrail.method import parse as parse_method
 from vitrail.notes import ranked, summed
@@ -57,12 +58,12 @@ def gather(protocol: Protocol, store: Store) -> Result:
 
 
 def _section(part: Part, store: Store) -> Section:
-    facts, rows = store.manifest(), _rows(part)
+    facts, rows = known_facts(store), _rows(part)
     plain = Section(
         name=part.name,
         headings=tuple(Heading(c, published_decimals=_told_decimals(part, c)) for c in part.columns),
         rows=tuple(rows),
-        facts=facts or {},
+        facts=cast("Mapping[str, Any]", facts or {}),
         published_for=part.published_for,
         sweep=part.sweep if part.sweep and any(row.label in part.sweep.at for row in rows) else None,
         state="This part of the run has not begun yet." if facts is None else "",
@@ -78,14 +79,15 @@ def _section(part: Part, store: Store) -> Section:
 def _filled(plain: Section, part: Part, store: Store) -> Section:
     """A section with the numbers that are there, once it is known which pictures take part."""
     plan, facts = part.plan(), plain.facts
-    images = sum(record["error"] is None for record in store.read(CHOSEN).to_pylist())
+    images = len(chosen_images(store))
     wanted, known = _units(images, facts), parts_of(store)
     done: dict[str, int] = {}
+    metrics = set(map(column_of, plan.metrics))
     costs: dict[str, tuple[float, float, float]] = {}
     maps: dict[str, _Maps] = {}
     for method in plan.methods:
         names = [Unit(method, number, ()).name for number in range(wanted)]
-        done[method] = sum(set(plan.metrics) <= set(names_of(store, known.get(name, ()))) for name in names)
+        done[method] = sum(metrics <= set(names_of(store, known.get(name, ()))) for name in names)
         explained = [name for name in names if name in known.get(name, ())]
         costs[method], maps[method] = _costs(store, explained), _maps(store, explained)
     left_out, failed = _reasons(store, plan.methods)
@@ -207,7 +209,7 @@ def _maps(store: Store, parts: Sequence[str]) -> _Maps:
 
 def _reasons(store: Store, methods: Sequence[str]) -> tuple[dict[str, int], dict[str, dict[str, int]]]:
     """Why pictures were left out by the filter, and why each method has no map of some; with counts."""
-    folders = {slug(method): method for method in methods}
+    folders = {folder_of(method): method for method in methods}
     filtered: Counter[str] = Counter()
     failed: dict[str, Counter[str]] = {method: Counter() for method in methods}
     for record in errors(store):
@@ -215,7 +217,7 @@ def _reasons(store: Store, methods: Sequence[str]) -> tuple[dict[str, int], dict
         reason = _alike(record["error"], record["image"])
         if folder in folders:
             failed[folders[folder]][reason] += 1
-        elif folder in (slug(FILTER), CHOSEN.rpartition("/")[0]):
+        elif folder in (folder_of(FILTER), CHOSEN.rpartition("/")[0]):
             filtered[reason] += 1
     return dict(filtered.most_common()), {method: dict(one.most_common()) for method, one in failed.items()}
 

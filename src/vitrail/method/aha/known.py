@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitrail.method.base import checksum
+from vitrail.method.batch import checksum
 from vitrail.model import Preprocess
 
 LEARNED = "the explainer was trained on this very picture, or chosen by it: numbers of aha flatter it here"

@@ -10,7 +10,10 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import InputError
-from vitrail.method.base import Batch, Method, register
+from vitrail.events import Passes
+from vitrail.fields import number
+from vitrail.method.base import MAP, Method, State, register
+from vitrail.method.batch import Batch
 from vitrail.model import View
 
 if TYPE_CHECKING:
@@ -53,27 +56,20 @@ class AHA(Method):
     pixels: ClassVar[bool] = True
     half: ClassVar[bool] = True
     explainer: str = "auto"
-    refine: int = 0
-    rate: float = 3e-4
+    refine: int = number(0, low=0, high=1000, cost="would refine each map in {} steps, each of 32 passes and 32 back")
+    rate: float = number(3e-4, above=0, high=1)
     other_model: bool = False
-    contrast: float | None = None
+    contrast: float | None = number(None, above=0, high=100, stage="render")
 
     def __post_init__(self) -> None:
-        if self.contrast is not None and self.contrast <= 0:
-            raise InputError(f"aha needs a contrast above 0, but contrast={self.contrast} was given")
-        if self.refine < 0 or self.rate <= 0:
-            raise InputError(
-                f"aha refines in 0 steps or more at a rate above 0, but refine={self.refine}, rate={self.rate} "
-                "were given"
-            )
         if not self.refine and self.rate != type(self).rate:
             raise InputError(
                 f"aha's rate is that of its refinement, but rate={self.rate} was given without any; give refine=3 too, "
                 "or leave it out"
             )
 
-    def passes(self, view: View, size: tuple[int, int]) -> int | None:
-        return 1 + 2 * CURVE * self.refine if self.refine else None
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        return Passes(1 + 2 * CURVE * self.refine, 1 + 2 * CURVE * self.refine)
 
     def check(self, view: View) -> None:
         super().check(view)
@@ -105,15 +101,21 @@ class AHA(Method):
         found.check(view, other_model=self.other_model)
         return found
 
-    def maps(self, view: View, batch: Batch) -> Tensor:
+    def search(self, view: View, batch: Batch) -> State:
+        """The map as it was learned, and the power that training found."""
         from vitrail.method.aha.known import LEARNED
 
         explainer = self.loaded(view)
-        found = explainer.magnitudes(self._ranked(explainer, view, batch), self.contrast)
+        with view.still():  # a recording's memory is shared by all threads
+            found = self._ranked(explainer, view, batch)
         sentence = UNSEEN[2 if explainer.config["evidence"] else 1 if self.refine else 0]
         batch.note(sentence, explainer.unseen(_classes(batch)))
         batch.note(LEARNED, explainer.trained_on(view, batch.images))
-        return found
+        return {MAP: found, "contrast": torch.full((len(batch),), float(explainer.config["contrast"]))}
+
+    def render(self, state: State) -> Tensor:
+        power = float(state["contrast"][0]) if self.contrast is None else self.contrast
+        return state[MAP] if power == 1 else state[MAP] ** power
 
     def _ranked(self, explainer: "Explainer", view: View, batch: Batch) -> Tensor:
         """(B, H, W) as they were learned."""
@@ -124,10 +126,10 @@ class AHA(Method):
 
         recording = None if self.refine else recorded(explainer, view, batch.images)
         if recording is not None:
-            batch.score(recording.look(view, batch.images))
+            batch.learn(recording.look(view, batch.images))
             return recording.tell(view, _classes(batch))
         sight = explainer.encode(view, batch.images)
-        batch.score(sight.logits)
+        batch.learn(sight.logits)
         classes = _classes(batch)
         if not self.refine:
             return answered(explainer, sight, batch.images, classes)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.method.aha.sinkhorn import ITERATIONS, hard_top, soft_top
-from vitrail.method.base import COPIES_ON_CPU, COPIES_ON_GPU
+from vitrail.method.batch import COPIES_ON_CPU, COPIES_ON_GPU
 from vitrail.model import in_parts
 
 Ask = Callable[[Tensor, Tensor], Tensor]

@@ -7,11 +7,13 @@ explained may depend on what the model answers: one up to the logits, one from t
 
 from collections import OrderedDict
 from collections.abc import Hashable
+from functools import reduce
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from vitrail.events import Passes
 from vitrail.method.aha.explainer import Explainer
 from vitrail.method.aha.features import Sight
 from vitrail.model import View, full
@@ -32,9 +34,10 @@ class Recording:
         explainer: The explainer, on the view's device.
         view: The target, held still.
         images: (B, 3, H, W) inputs; any of this shape can be played.
+        made: The passes made so far, those of the recording behind them, see `Meter.apart`.
     """
 
-    def __init__(self, explainer: Explainer, view: View, images: Tensor) -> None:
+    def __init__(self, explainer: Explainer, view: View, images: Tensor, made: list[Passes]) -> None:
         self._explainer = explainer
         self._images = images.clone()
         self._classes = torch.zeros(len(images), dtype=torch.long, device=images.device)
@@ -44,8 +47,8 @@ class Recording:
             for _ in range(REHEARSALS):
                 answered(explainer, explainer.encode(view, self._images), self._images, self._classes)
         torch.cuda.current_stream(images.device).wait_stream(stream)
-        made = view.meter.forwards, view.meter.backwards
         self._looking, self._telling = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        before = len(made)
         # Only this thread is watched for calls that cannot be recorded: another may use the GPU meanwhile.
         with torch.cuda.graph(self._looking, stream=stream, capture_error_mode="thread_local"):
             sight = explainer.encode(view, self._images)
@@ -53,20 +56,20 @@ class Recording:
         with torch.cuda.graph(self._telling, pool=pool, stream=stream, capture_error_mode="thread_local"):
             self._maps = answered(explainer, sight, self._images, self._classes)
         self._logits = sight.logits
-        self._passes = view.meter.forwards - made[0], view.meter.backwards - made[1]
+        self._passes = reduce(Passes.plus, made[before:], Passes(0))
 
     def look(self, view: View, images: Tensor) -> Tensor:
         """(B, classes) logits of the images."""
         self._images.copy_(images)
         self._looking.replay()
-        view.meter.forwards += self._passes[0]
+        view.meter.begin(int(self._passes.forwards))
         return self._logits.clone()
 
     def tell(self, view: View, classes: Tensor) -> Tensor:
         """(B, H, W) maps of what was looked at last, for (B,) classes."""
         self._classes.copy_(classes)
         self._telling.replay()
-        view.meter.backwards += self._passes[1]
+        view.meter.begin(backwards=int(self._passes.backwards))
         return self._maps.clone()
 
 
@@ -111,12 +114,10 @@ def recorded(explainer: Explainer, view: View, images: Tensor) -> Recording | No
 
 def _tried(explainer: Explainer, view: View, images: Tensor) -> State:
     """A recording, if there can be one."""
-    passes = view.meter.forwards, view.meter.backwards
     try:
-        return Recording(explainer, view, images)
+        with view.still(), view.meter.apart() as made:
+            return Recording(explainer, view, images, made)
     except RuntimeError:  # a model that waits for the device on its way, or no memory left to keep a pass in
         torch.cuda.synchronize(images.device)
         torch.cuda.empty_cache()
         return "impossible"
-    finally:
-        view.meter.forwards, view.meter.backwards = passes

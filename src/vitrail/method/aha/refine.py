@@ -59,7 +59,7 @@ def refine(
     if steps < 0 or rate <= 0:
         raise InputError(f"refining takes 0 steps or more at a rate above 0, but {steps} and {rate} were given")
     objective = objective or Objective()
-    with view.still(), torch.enable_grad():
+    with view.still(turns=True), torch.enable_grad():
         images = images.to(view.device, view.dtype).clone()  # what was made in inference mode cannot be in a graph
         classes = classes.to(view.device).clone()
         seen = explainer.encode(view, images).features(classes) if features is None else list(features)
@@ -75,7 +75,8 @@ def refine(
         fills = [baseline(spec).fill(view, images, Target(classes)) for spec in REFERENCES[:steps]]
         ask = asking(view, classes)
         for step in range(steps):
-            maps = _maps(explainer, weights, seen, images, classes)
+            with view.still():  # the explainer's weights are swapped inside, for all threads
+                maps = _maps(explainer, weights, seen, images, classes)
             fill = fills[step % len(fills)]
             losses = objective.loss(
                 ask, images, fill, maps, grid, explainer.config["temperature"], at_once=at_once(view.device)
@@ -83,7 +84,7 @@ def refine(
             optimiser.zero_grad()
             losses.total.sum().backward(inputs=list(weights.values()))
             optimiser.step()
-        with torch.no_grad():
+        with torch.no_grad(), view.still():
             return _maps(explainer, weights, seen, images, classes).to(kept)
 
 
@@ -109,7 +110,7 @@ def asking(view: View, classes: Tensor) -> Ask:
     """
 
     def ask(pictures: Tensor, which: Tensor) -> Tensor:
-        view.meter.backwards += len(pictures) if pictures.requires_grad else 0
+        view.meter.begin(backwards=len(pictures) if pictures.requires_grad else 0)
         return Target(classes[which]).probability(full(view.logits(pictures)))
 
     return ask

@@ -13,9 +13,12 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import InputError
-from vitrail.method.attention.transition import check_steps, first_block, integrated_gradient, readout_rows
-from vitrail.method.base import Batch, Method, register
-from vitrail.method.layered import Block, weighted
+from vitrail.events import Passes
+from vitrail.fields import PASSES, number
+from vitrail.method.attention.transition import first_block, integrated_gradient, readout_rows
+from vitrail.method.base import Method, register
+from vitrail.method.batch import Batch
+from vitrail.method.layered import Block, block_field, weighted
 from vitrail.model import Need, Trace, View, full
 
 PAPER = "Chen et al. 2023"
@@ -26,11 +29,11 @@ class BiAttn(Method):
     """What both forms share: the rows of R multiplied through, last block first, and the feedback W."""
 
     part: ClassVar[int]
-    steps: int = 20
-    start: Block | None = None
+    steps: int = number(20, low=2, high=10_000, cost=PASSES, note="both ends of the way")
+    start: Block | None = block_field(None)
 
-    def __post_init__(self) -> None:
-        check_steps(self.id, self.steps)
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        return Passes(self.steps, self.steps)
 
     @abstractmethod
     def graph_start(self, view: View, start: int) -> int:
@@ -45,7 +48,7 @@ class BiAttn(Method):
         start = first_block(view, self.start, self.part)
         begin = self.graph_start(view, start)
         trace = view.trace(batch.images, attention=True, start=begin)
-        gradients = view.gradient(batch.score(trace.logits), trace.attention[begin:])
+        gradients = view.gradient(batch.learn(trace.logits).score(trace.logits), trace.attention[begin:])
         rows, weights = readout_rows(view, trace, layout)
         matrices = self.perception(view, trace, gradients, start)
         own = torch.eye(layout.tokens, device=weights.device)[rows].to(matrices[-1])

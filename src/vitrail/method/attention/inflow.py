@@ -7,8 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.errors import InputError
+from vitrail.events import Passes
 from vitrail.method.attention.biattn import head_importance
-from vitrail.method.base import Batch, Method, register
+from vitrail.method.base import Method, register
+from vitrail.method.batch import Batch
 from vitrail.method.layered import weighted
 from vitrail.model import Hooks, Layout, Need, View, full
 
@@ -31,12 +33,15 @@ class InFlow(Method):
     place (the head of the mean, where it is linear), the head itself where a model pools.
     """
 
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        return Passes(2, 2)
+
     def maps(self, view: View, batch: Batch) -> Tensor:
         layout = view.layout(batch.size)
         trace = view.trace(batch.images, attention=True)
-        gradients = view.gradient(batch.score(trace.logits), trace.attention, again=True)
+        gradients = view.gradient(batch.learn(trace.logits).score(trace.logits), trace.attention, again=True)
         row = view.readout_weights(trace, layout)
-        view.meter.forwards += len(batch)  # every block is run once more for its branches
+        view.meter.begin(len(batch))  # every block is run once more for its branches
         places = fewest_read(view, trace.states[-1], layout)
         for block in reversed(range(view.depth)):
             attention = trace.attention[block]
@@ -96,7 +101,7 @@ def _branches(view: View, entering: Tensor, layout: Layout, block: int) -> tuple
         if args and isinstance(args[0], Tensor) and args[0].shape == entering.shape:
             given.append(args[0])
 
-    with Hooks() as hooks, torch.no_grad():
+    with view.still(), Hooks() as hooks, torch.no_grad():
         for module in view.blocks.modules[block].modules():
             if "norm" in type(module).__name__.lower():
                 hooks.before(module, note)

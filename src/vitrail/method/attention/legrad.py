@@ -5,8 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vitrail.errors import InputError
-from vitrail.method.base import Batch, Method, register
+from vitrail.fields import number
+from vitrail.method.base import Method, register
+from vitrail.method.batch import Batch
+from vitrail.method.layered import DEEPEST
 from vitrail.model import Layout, Need, View, full
 
 
@@ -30,17 +32,13 @@ class LeGrad(Method):
             takes the last 2).
     """
 
-    layers: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.layers is not None and self.layers < 1:
-            raise InputError(f"legrad needs at least 1 layer, but layers={self.layers} was given")
+    layers: int | None = number(None, low=1, high=DEEPEST)
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         layout = view.layout(batch.size)
         start = max(0, view.depth - (self.layers or view.depth))
         trace = view.trace(batch.images, attention=True, start=start)
-        batch.score(trace.logits)
+        batch.learn(trace.logits)
         found = []
         for block in range(start, view.depth):
             state = trace.states[block + 1]

@@ -4,18 +4,21 @@
 mean over patch rows on average-pooled models, and the pool's own attention where a model pools by attention.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from torch import Tensor
 
 from vitrail.errors import InputError
-from vitrail.method.base import RULES, Batch, Gradient, Method, register
+from vitrail.events import Passes
+from vitrail.fields import value
+from vitrail.method.base import RULES, Gradient, Method, register
+from vitrail.method.batch import Batch
 from vitrail.method.layered import (
     Block,
     Layered,
     Mixing,
-    alone,
+    block_field,
     block_of,
     check_base,
     check_length,
@@ -38,12 +41,15 @@ class RawAttention(Mixing):
     classless: ClassVar[bool] = True
     identity: ClassVar[bool] = True
     normalise: ClassVar[bool] = True
-    layer: Block = alone(-1)
+    layer: Block = block_field(-1, alone=True)
+
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        return Passes(1)
 
     def matrices(self, view: View, batch: Batch, start: int) -> tuple[list[Tensor], Tensor]:
         check_start(start, view)
         trace = view.trace(batch.images, attention=True, start=view.depth)  # no gradient, no graph
-        batch.score(trace.logits)
+        batch.learn(trace.logits)
         matrices = [full(attention.detach()).mean(1) for attention in trace.attention[start:]]
         return matrices, view.readout_weights(trace, view.layout(batch.size))
 
@@ -66,7 +72,7 @@ class GenAtt(Mixing):
 
     identity: ClassVar[bool] = True
     normalise: ClassVar[bool] = False
-    start: Block = alone(0)
+    start: Block = block_field(0, alone=True)
     heads: Literal["clamp_mean", "mean_clamp"] = "clamp_mean"
     gradient: Gradient = "true"
 
@@ -74,7 +80,7 @@ class GenAtt(Mixing):
         check_start(start, view)
         trace = view.trace(batch.images, attention=True, rule=RULES[self.gradient], start=start)
         layers = trace.attention[start:]
-        gradients = view.gradient(batch.score(trace.logits), layers)
+        gradients = view.gradient(batch.learn(trace.logits).score(trace.logits), layers)
         products = (full(attention.detach()) * full(gradient) for attention, gradient in zip(layers, gradients))
         matrices = [self._fused(product) for product in products]
         return matrices, view.readout_weights(trace, view.layout(batch.size))
@@ -99,14 +105,17 @@ class Rollout(Method):
         start: The first block taken in: counted from 0, from the end when negative, ``middle`` or ``last``.
     """
 
-    base: Mixing = field(default=RawAttention(), metadata={"understood": True})
-    start: Block = 0
+    base: Mixing = value(RawAttention(), understood=True)
+    start: Block = block_field(0)
 
     def __post_init__(self) -> None:
         check_base("rollout", self.base, Mixing, "a matrix")
 
     def tells_classes(self) -> bool:
         return self.base.tells_classes()
+
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        return self.base.passes(view, size)
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         return view.patch_map(self.base.rolled(view, batch, block_of(self.start, view)), view.layout(batch.size))
@@ -132,7 +141,7 @@ class GradRollout(GenAtt):
             return super().matrices(view, batch, start)
         check_start(start, view)
         trace = view.trace(batch.images, attention=True, rule=RULES[self.gradient], start=start)
-        gradients = view.gradient(batch.score(trace.logits), trace.attention[start:])
+        gradients = view.gradient(batch.learn(trace.logits).score(trace.logits), trace.attention[start:])
         layers = [full(attention.detach()) for attention in trace.attention[start:]]
         products = [attention * full(gradient) for attention, gradient in zip(layers, gradients)]
         slopes = [p - attention * p.sum(-1, keepdim=True) for p, attention in zip(products, layers)]
@@ -165,7 +174,7 @@ class AttIxG(Layered):
         gradient: The model's own gradient, or the frozen one.
     """
 
-    layer: Block = alone(0)
+    layer: Block = block_field(0, alone=True)
     compat: Literal["paper", "authors"] = "paper"
     gradient: Gradient = "true"
 
@@ -178,7 +187,7 @@ class AttIxG(Layered):
         trace = view.trace(batch.images, attention=True, rule=RULES[self.gradient], start=start)
         behind = self.compat == "paper"
         states = trace.states[start + 1 : -1] if behind else trace.states[start:-1]
-        gradients = view.gradient(batch.score(trace.logits), states)
+        gradients = view.gradient(batch.learn(trace.logits).score(trace.logits), states)
         received = [full(attention.detach()).mean((1, 2)) for attention in trace.attention[start:]]
         weights = [attended[..., None] * full(gradient) for attended, gradient in zip(received, gradients)]
         return products(view, batch, [full(state.detach()) for state in states], weights)

@@ -13,8 +13,11 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import InputError
-from vitrail.method.base import Batch, Method, register
-from vitrail.method.layered import Block, block_of, weighted
+from vitrail.events import Passes
+from vitrail.fields import PASSES, number
+from vitrail.method.base import Method, register
+from vitrail.method.batch import Batch
+from vitrail.method.layered import Block, block_field, block_of, weighted
 from vitrail.model import Layout, Need, Tap, Trace, View, full
 
 
@@ -40,21 +43,23 @@ class TransitionAttention(Method):
             the code of MDA compares with under the name of IG.
     """
 
-    steps: int = 20
-    start: Block | None = None
+    steps: int = number(20, low=2, high=10_000, cost=PASSES, note="both ends of the way")
+    start: Block | None = block_field(None)
     last_twice: bool = False
     carried: bool = True
 
     def __post_init__(self) -> None:
-        check_steps(self.id, self.steps)
         if not self.carried and (self.start is not None or self.last_twice):
             raise InputError("t_attn(carried=False) reads the last block alone; leave start and last_twice out")
+
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        return Passes(self.steps, self.steps)
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         layout = view.layout(batch.size)
         start = first_block(view, self.start, 3)
         trace = view.trace(batch.images, attention=True, start=view.depth - 1)
-        (clean,) = view.gradient(batch.score(trace.logits), trace.attention[-1:])
+        (clean,) = view.gradient(batch.learn(trace.logits).score(trace.logits), trace.attention[-1:])
         rows, weights = readout_rows(view, trace, layout)
         total = integrated_gradient(view, batch, clean[:, :, rows], rows, self.steps)
         if not self.carried:
@@ -64,12 +69,6 @@ class TransitionAttention(Method):
         for matrix in reversed(attention[start:] if self.last_twice else attention[start:-1]):
             carried = carried @ matrix + carried
         return view.patch_map(weighted(weights, carried * total), layout)
-
-
-def check_steps(name: str, steps: int) -> None:
-    """Refuse a way without its two ends."""
-    if steps < 2:
-        raise InputError(f"{name} needs at least 2 steps, both ends of the way, but steps={steps} was given")
 
 
 def first_block(view: View, start: Block | None, part: int) -> int:
@@ -107,7 +106,7 @@ def integrated_gradient(view: View, batch: Batch, clean: Tensor, rows: Tensor, s
 
         def enter() -> Tensor:
             copies = (alphas.view(-1, 1, 1, 1, 1) * images).flatten(0, 1)
-            view.meter.forwards += len(copies)
+            view.meter.begin(len(copies))
             # Only the last block's attention is asked about: the blocks before it run as fast as the model can.
             with torch.no_grad():
                 return view.encode(view.embed(copies), layout, stop=view.depth - 1)[-1]

@@ -12,11 +12,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vitrail.method.base import RULES, Batch, Gradient, register
+from vitrail.method.base import MAP, RULES, Gradient, State, register
+from vitrail.method.batch import Batch
 from vitrail.method.layered import (
     Block,
     Layered,
     alone,
+    block_field,
     block_of,
     check_length,
     check_start,
@@ -45,7 +47,7 @@ class WeightedFeatures(Layered):
     wide: ClassVar[bool] = False
     """Whether features are read in float64, because weights divide by sums that nearly cancel."""
 
-    relu: bool = alone(True)
+    relu: bool = alone(True, stage="render")
     gradient: Gradient = "true"
 
     @abstractmethod
@@ -64,14 +66,17 @@ class WeightedFeatures(Layered):
     def layers_signed(self) -> bool:
         return True
 
-    def maps(self, view: View, batch: Batch) -> Tensor:
+    def search(self, view: View, batch: Batch) -> State:
         # On a ViT the features lie in the last block: the graph needs to reach no further back.
         trace = view.trace(batch.images, rule=RULES[self.gradient], start=max(view.depth - 1, 0), wide=self.wide)
-        (gradient,) = view.gradient(batch.score(trace.logits), [trace.entry])
+        (gradient,) = view.gradient(batch.learn(trace.logits).score(trace.logits), [trace.entry])
         features = full(view.spatial(trace.entry.detach(), batch.size))
         x, g = positions(features), positions(full(view.spatial(gradient, batch.size)))
         cam: Tensor = (self.weights(x, g) * x).sum(-1).unflatten(1, features.shape[2:])
-        return cam.relu() if self.relu else cam
+        return {MAP: cam}
+
+    def render(self, state: State) -> Tensor:
+        return state[MAP].relu() if self.relu else state[MAP]
 
     def layers(self, view: View, batch: Batch, start: int) -> Tensor:
         states, gradients = states_and_gradients(view, batch, start, RULES[self.gradient], wide=self.wide)
@@ -203,8 +208,8 @@ class AttCAM(Layered):
         gradient: The model's own gradient, or the frozen one.
     """
 
-    layer: Block = alone(-1)
-    relu: bool = alone(False)
+    layer: Block = block_field(-1, alone=True)
+    relu: bool = alone(False, stage="render")
     gradient: Gradient = "true"
 
     @property
@@ -220,13 +225,15 @@ class AttCAM(Layered):
         layout = view.layout(batch.size)
         trace = view.trace(batch.images, attention=True, rule=RULES[self.gradient], start=start)
         attention = trace.attention[start:]
-        gradients = view.gradient(batch.score(trace.logits), attention)
+        gradients = view.gradient(batch.learn(trace.logits).score(trace.logits), attention)
         row = view.readout_weights(trace, layout)[:, None]
         # (B, heads, T): how much each query row of each head counts.
         rows = [row * full(g)[..., layout.prefix :].mean(-1) for g in gradients]
         return torch.stack([(w[..., None] * full(a.detach())).sum(2).mean(1) for w, a in zip(rows, attention)])
 
-    def maps(self, view: View, batch: Batch) -> Tensor:
+    def search(self, view: View, batch: Batch) -> State:
         values = self.layers(view, batch, block_of(self.layer, view, "layer"))[0]
-        cam = view.patch_map(values, view.layout(batch.size))
-        return cam.relu() if self.relu else cam
+        return {MAP: view.patch_map(values, view.layout(batch.size))}
+
+    def render(self, state: State) -> Tensor:
+        return state[MAP].relu() if self.relu else state[MAP]

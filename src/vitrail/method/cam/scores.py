@@ -1,6 +1,6 @@
 """Class activation maps without gradients: channels weighted by what the model answers, or by their own spread."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -9,8 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitrail.errors import InputError
-from vitrail.method.base import Batch, Method, register
+from vitrail.events import Passes
+from vitrail.fields import number, value
+from vitrail.method.base import MAP, Method, SharedPasses, State, register
+from vitrail.method.batch import Batch
 from vitrail.method.cam.gradients import positions
 from vitrail.model import Hooks, Need, View, full
 
@@ -18,15 +20,9 @@ from vitrail.model import Hooks, Need, View, full
 def clean_features(view: View, batch: Batch) -> Tensor:
     """(B, channels, rows, columns) features of the clean images, whose target is settled on the way."""
     trace = view.trace(batch.images, start=view.depth)  # no gradient is asked for
-    batch.score(trace.logits)
+    batch.learn(trace.logits)
     batch.check()  # not every decomposition takes what is not a number
     return full(view.spatial(trace.entry.detach(), batch.size))
-
-
-def check_channels(name: str, channels: int | None) -> None:
-    """Refuse to look at no channel at all."""
-    if channels is not None and channels < 1:
-        raise InputError(f"{name} needs at least 1 channel, but channels={channels} was given")
 
 
 def busiest(features: Tensor, channels: int | None) -> Tensor:
@@ -37,11 +33,11 @@ def busiest(features: Tensor, channels: int | None) -> Tensor:
     return features.flatten(2).std(-1).topk(channels, dim=1).indices.sort(1).values
 
 
-def answers(batch: Batch, chosen: Tensor, ask: Callable[[Tensor], Tensor]) -> Tensor:
-    """(B, k) scores, one for each chosen channel of each image; all images go through together, a few channels a time.
+def answers(batches: Sequence[Batch], chosen: Tensor, ask: Callable[[Tensor], Tensor]) -> Tensor:
+    """(B, k, targets) scores for each chosen channel; all images go through together, a few channels at a time.
 
     Args:
-        batch: The images.
+        batches: The images, once for each target, which is settled.
         chosen: (B, k) channels.
         ask: (n, B) channels -> (n * B, classes) logits, one copy of the batch after the other.
     """
@@ -49,25 +45,46 @@ def answers(batch: Batch, chosen: Tensor, ask: Callable[[Tensor], Tensor]) -> Te
     def scores(part: slice) -> Tensor:
         some = chosen.T[part]
         logits = ask(some).unflatten(0, some.shape)
-        found = [full(batch.target.score(copy)) for copy in logits]
-        which = torch.arange(len(batch), device=logits.device)
-        for copy, one in zip(logits, found):
-            batch.heard(which, one, batch.target.rounding(copy, one, probability=False))
-        return torch.stack(found, 1)
+        columns = []
+        which = torch.arange(len(some[0]), device=logits.device)
+        for batch in batches:
+            found = [full(batch.target.score(copy)) for copy in logits]
+            for copy, one in zip(logits, found):
+                batch.heard(which, one, batch.target.rounding(copy, one, probability=False))
+            columns.append(torch.stack(found, 1))
+        return torch.stack(columns, 2)
 
-    return torch.cat(list(batch.in_parts(chosen.shape[1], scores)), 1)
+    return torch.cat(list(batches[0].in_parts(chosen.shape[1], scores)), 1)
 
 
-def weighted(features: Tensor, chosen: Tensor, weights: Tensor, relu: bool) -> Tensor:
-    """(B, rows, columns): the chosen channels, weighted and added up."""
+def weighted(features: Tensor, chosen: Tensor, weights: Tensor) -> list[State]:
+    """The chosen channels, added up with the (B, k, targets) weights of each target."""
     channels = features.gather(1, chosen[..., None, None].expand(-1, -1, *features.shape[2:]))
-    cam = (weights[..., None, None] * channels).sum(1)
-    return cam.relu() if relu else cam
+    return [{MAP: (own[..., None, None] * channels).sum(1)} for own in weights.unbind(2)]
+
+
+class WeightedChannels(SharedPasses):
+    """A method that weighs channels by what the model answers.
+
+    Attributes:
+        channels: Use only so many channels of each image, those whose values spread most; all of them by default.
+        relu: Keep the positive part only.
+    """
+
+    channels: int | None
+    relu: bool
+
+    @property
+    def signed(self) -> bool:
+        return not self.relu
+
+    def render(self, state: State) -> Tensor:
+        return state[MAP].relu() if self.relu else state[MAP]
 
 
 @register("scorecam", paper="Wang et al. 2020", cost="1 forward a channel, 1 forward", needs=(Need.FEATURES,))
 @dataclass(frozen=True)
-class ScoreCAM(Method):
+class ScoreCAM(WeightedChannels):
     """Features weighted by the score of the image seen through them (softmax over channels).
 
     Each channel is stretched to the image (bilinear, corners aligned), scaled to 0..1 and multiplied with the
@@ -79,18 +96,17 @@ class ScoreCAM(Method):
         relu: Keep the positive part only.
     """
 
-    channels: int | None = None
-    relu: bool = True
+    channels: int | None = number(None, low=1, high=1_000_000)
+    relu: bool = value(True, stage="render")
 
-    def __post_init__(self) -> None:
-        check_channels("scorecam", self.channels)
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        return Passes(1 + (self.channels or view.width))
 
-    @property
-    def signed(self) -> bool:
-        return not self.relu
-
-    def maps(self, view: View, batch: Batch) -> Tensor:
+    def search_shared(self, view: View, batches: Sequence[Batch]) -> list[State]:
+        batch = batches[0]
         features = clean_features(view, batch)
+        for own in batches:
+            own.settle(view)
         chosen = busiest(features, self.channels)
 
         def through(channels: Tensor) -> Tensor:
@@ -101,8 +117,8 @@ class ScoreCAM(Method):
             return view.logits((masks[:, :, None] * batch.images).flatten(0, 1))
 
         with torch.no_grad():
-            weights = answers(batch, chosen, through).softmax(1)
-        return weighted(features, chosen, weights, self.relu)
+            weights = answers(batches, chosen, through).softmax(1)
+        return weighted(features, chosen, weights)
 
 
 @register(
@@ -112,7 +128,7 @@ class ScoreCAM(Method):
     needs=(Need.FEATURES,),
 )
 @dataclass(frozen=True)
-class AblationCAM(Method):
+class AblationCAM(WeightedChannels):
     """Features weighted by how much of the score is lost without them: w = (y - y without the channel) / |y|.
 
     A channel is taken out by setting it to zero, as in the paper, everywhere, prefix tokens included; what one image
@@ -126,17 +142,14 @@ class AblationCAM(Method):
         relu: Keep the positive part only.
     """
 
-    channels: int | None = None
-    relu: bool = True
+    channels: int | None = number(None, low=1, high=1_000_000)
+    relu: bool = value(True, stage="render")
 
-    def __post_init__(self) -> None:
-        check_channels("ablationcam", self.channels)
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        return Passes(2 + (self.channels or view.width))
 
-    @property
-    def signed(self) -> bool:
-        return not self.relu
-
-    def maps(self, view: View, batch: Batch) -> Tensor:
+    def search_shared(self, view: View, batches: Sequence[Batch]) -> list[State]:
+        batch = batches[0]
         if view.blocks is None:
             assert view.features is not None
             entry, axis = view.features.module, 1 if view.features.order == "NCHW" else -1
@@ -144,16 +157,17 @@ class AblationCAM(Method):
             entry, axis = view.blocks.entry, -1
 
         def without(channels: Tensor) -> Tensor:
-            with ablated(entry, calls, channels.flatten(), axis):
+            with view.still(), ablated(entry, calls, channels.flatten(), axis):
                 return view.logits(batch.images.repeat(len(channels), 1, 1, 1))
 
         with torch.no_grad():
             features = clean_features(view, batch)
             chosen = busiest(features, self.channels)
-            calls, logits = counted(entry, lambda: view.logits(batch.images))
-            score = full(batch.target.score(logits))[:, None]
-            losses = score - answers(batch, chosen, without)
-        return weighted(features, chosen, losses / score.abs().clamp_min(1e-6), self.relu)
+            with view.still():
+                calls, logits = counted(entry, lambda: view.logits(batch.images))
+            score = torch.stack([full(own.settle(view).score(logits)) for own in batches], 1)[:, None]
+            losses = score - answers(batches, chosen, without)
+        return weighted(features, chosen, losses / score.abs().clamp_min(1e-6))
 
 
 def counted(module: nn.Module, run: Callable[[], Tensor]) -> tuple[int, Tensor]:
@@ -198,13 +212,18 @@ class EigenCAM(Method):
     """
 
     classless: ClassVar[bool] = True
-    relu: bool = False
+    relu: bool = value(False, stage="render")
 
-    def maps(self, view: View, batch: Batch) -> Tensor:
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        return Passes(1)
+
+    def search(self, view: View, batch: Batch) -> State:
         features = clean_features(view, batch)
         x = positions(features)
         left, strength, _ = torch.linalg.svd(x - x.mean(1, keepdim=True), full_matrices=False)
         cam: Tensor = left[..., 0] * strength[:, :1]
         extreme = cam.gather(1, cam.abs().argmax(1, keepdim=True))
-        cam = (cam * extreme.sign()).unflatten(1, features.shape[2:])
-        return cam.relu() if self.relu else cam
+        return {MAP: (cam * extreme.sign()).unflatten(1, features.shape[2:])}
+
+    def render(self, state: State) -> Tensor:
+        return state[MAP].relu() if self.relu else state[MAP]

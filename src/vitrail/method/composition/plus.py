@@ -3,13 +3,18 @@
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor
 
+from vitrail.errors import InputError
+from vitrail.events import Passes
+from vitrail.fields import value
 from vitrail.method.attention.rollout import AttIxG, GenAtt
-from vitrail.method.base import Batch, Gradient, Method, register
+from vitrail.method.base import Gradient, Method, State, register
+from vitrail.method.batch import Batch
 from vitrail.method.decomposition.decompx import DecompX
 from vitrail.method.gradient.pixels import InputXGradient
-from vitrail.method.layered import Block, Layered, block_of, check_base
+from vitrail.method.layered import Block, Layered, block_among, block_field, check_base
 from vitrail.model import Need, View
 
 PAPER = "Mehri et al. 2024"
@@ -41,6 +46,9 @@ class Plus(Method):
     def signed(self) -> bool:
         return self.base.layers_signed
 
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        return self.base.passes(view, size)
+
     def maps(self, view: View, batch: Batch) -> Tensor:
         return view.patch_map(self.base.accumulate(view, batch, 0), view.layout(batch.size))
 
@@ -58,14 +66,14 @@ class SkipPlus(Method):
     """
 
     base: Layered = DecompX()
-    start: Block | None = None
-    compat: Literal["paper", "authors"] = "paper"
+    start: Block | None = block_field(None, stage="render")
+    compat: Literal["paper", "authors"] = value("paper", stage="render")
 
     def __post_init__(self) -> None:
         check_base("skipplus", self.base, Layered, "a value for every token")
 
     def check_evidence(self, view: View) -> None:
-        self.base.check_layers(view, self._first(view), self.spec)
+        self.base.check_layers(view, self._first(view.depth, view.name), self.spec)
 
     def tells_classes(self) -> bool:
         return self.base.tells_classes()
@@ -74,12 +82,31 @@ class SkipPlus(Method):
     def signed(self) -> bool:
         return self.base.layers_signed
 
-    def maps(self, view: View, batch: Batch) -> Tensor:
-        return view.patch_map(self.base.accumulate(view, batch, self._first(view)), view.layout(batch.size))
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        return self.base.passes(view, size)
 
-    def _first(self, view: View) -> int:
-        middle: Block = "middle" if self.compat == "paper" else view.depth // 2
-        return block_of(middle if self.start is None else self.start, view)
+    def search(self, view: View, batch: Batch) -> State:
+        """What every block adds, from the first one taken in: `render` can begin later, not earlier."""
+        first = self._first(view.depth, view.name)
+        added = view.patch_map(self.base.increments(view, batch, first), view.layout(batch.size)).transpose(0, 1)
+        return {"layers": added, "first": torch.full((len(batch),), first, device=added.device)}
+
+    def search_spec(self) -> str:
+        return self.spec  # where the search begins is a part of it
+
+    def render(self, state: State) -> Tensor:
+        layers, first = state["layers"], int(state["first"][0])
+        start = self._first(first + layers.shape[1], "this model")
+        if start < first:
+            raise InputError(
+                f"{self.spec} begins at block {start}, but this search began at block {first}; search with "
+                f"skipplus({self.base.spec}, start={start}) or an earlier start"
+            )
+        return layers[:, start - first :].sum(1)
+
+    def _first(self, depth: int, name: str) -> int:
+        middle: Block = "middle" if self.compat == "paper" else depth // 2
+        return block_among(middle if self.start is None else self.start, depth, name)
 
 
 @register("cat", paper="Qiang et al. 2022", cost="1 forward, 1 backward", needs=(Need.TOKENS, Need.GRADIENTS))

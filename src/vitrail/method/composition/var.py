@@ -8,8 +8,12 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import InputError, option
-from vitrail.method.base import Batch, Method, register
+from vitrail.events import Passes
+from vitrail.fields import number, value
+from vitrail.method.base import Method, SharedPasses, State, register
+from vitrail.method.batch import Batch, clean_logits
 from vitrail.method.composition.plus import SkipPlus
+from vitrail.method.enlargement import Enlargement
 from vitrail.model import Target, View, class_index, full, widest
 
 
@@ -38,9 +42,9 @@ class VAR(Method):
     """
 
     base: Method = SkipPlus()
-    classes: str | tuple[int | str, ...] = "top5+worst"
-    temperatures: tuple[float, ...] = (1.0, 5.0, 100.0)
-    normalise: Literal["none", "joint_absmax", "per_class_absmax"] = "none"
+    classes: str | tuple[int | str, ...] = number("top5+worst", low=0, high=10**9, most=1000)
+    temperatures: tuple[float, ...] = number((1.0, 5.0, 100.0), above=0, high=1_000_000_000, most=100, stage="render")
+    normalise: Literal["none", "joint_absmax", "per_class_absmax"] = value("none", stage="render")
 
     def __post_init__(self) -> None:
         if not self.base.tells_classes():
@@ -60,14 +64,13 @@ class VAR(Method):
             )
         if isinstance(self.classes, tuple) and len(set(self.classes)) < len(self.classes):
             raise InputError(f"var's classes must be different ones, but {self.classes} was given")
-        if not self.temperatures or min(self.temperatures) <= 0:
-            raise InputError(f"var's temperatures must be positive numbers, but {self.temperatures} was given")
 
     def shape(self, view: View, size: tuple[int, int]) -> tuple[int, int]:
         return self.base.shape(view, size)
 
-    def enlarge(self, maps: Tensor, size: tuple[int, int]) -> Tensor:
-        return self.base.enlarge(maps, size)
+    @property
+    def enlargement(self) -> Enlargement:
+        return self.base.enlargement
 
     def keeps_half(self) -> bool:
         return self.base.keeps_half()
@@ -79,25 +82,43 @@ class VAR(Method):
     def signed(self) -> bool:
         return self.base.signed
 
-    def maps(self, view: View, batch: Batch) -> Tensor:
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        base, classes = self.base.passes(view, size), self._count(view)
+        if isinstance(self.base, SharedPasses):  # one set of changed pictures for all classes
+            return Passes(base.forwards + 1, base.backwards * classes)
+        return Passes(base.forwards, base.backwards * classes)
+
+    def _count(self, view: View) -> int:
+        """About how many classes compete."""
+        if isinstance(self.classes, tuple):
+            return len(self.classes) + 1
+        words = _WORDS.fullmatch(self.classes)
+        assert words is not None
+        most = int(words["top"] or 1) + bool(words["worst"] or self.classes == "best_worst")
+        return min(most, view.num_classes)
+
+    def search(self, view: View, batch: Batch) -> State:
+        """The maps of all classes that compete, the target's first, and which classes these are."""
         named = self.classes
         classes = named if isinstance(named, str) else tuple(class_index(view, entry) for entry in named)
         with view.remembering(batch.images):
             # A clean pass of the base's own tells the clean logits too, from which the rivals are chosen.
-            heats: list[Tensor] = [] if self.base.copies else [self.base.maps(view, batch)]
+            heats: list[Tensor] = [] if isinstance(self.base, SharedPasses) else [self.base.maps(view, batch)]
             target = batch.settle(view)
             if target.classes is None:
                 raise InputError("var compares classes, so its target must be a class, not a function of the logits")
-            assert batch.logits is not None
-            rivals = competitors(classes, batch.logits, target.classes, target.rivals)
+            rivals = competitors(classes, clean_logits(batch), target.classes, target.rivals)
             asked = rivals.clamp_min(0)  # images with fewer rivals ask about class 0 instead, and forget the answer
             targets = [target, *(Target(column) for column in asked.T[1:])]
             heats += self.base.maps_of(view, batch, targets[len(heats) :])
-        takes_part = (rivals >= 0).T.to(heats[0].device)
-        return share(full(torch.stack(heats)), takes_part, self.temperatures, self.normalise)
+        return {"heats": full(torch.stack(heats, 1)), "classes": rivals.to(heats[0].device)}
+
+    def render(self, state: State) -> Tensor:
+        takes_part = (state["classes"] >= 0).T
+        return share(state["heats"].transpose(0, 1), takes_part, self.temperatures, self.normalise)
 
 
-_WORDS = re.compile(r"top(?P<top>[1-9]\d*)(?P<worst>\+worst)?|best_worst|present")
+_WORDS = re.compile(r"top(?P<top>[1-9]\d{0,8})(?P<worst>\+worst)?|best_worst|present")
 
 
 def competitors(

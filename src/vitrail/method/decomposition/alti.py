@@ -6,7 +6,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vitrail.method.base import Batch, register
+from vitrail.events import Passes
+from vitrail.method.base import register
+from vitrail.method.batch import Batch
 from vitrail.method.decomposition.norms import NEEDS, Step, steps
 from vitrail.method.layered import Mixing
 from vitrail.model import View
@@ -33,6 +35,9 @@ class ALTI(Mixing):
     identity: ClassVar[bool] = False
     normalise: ClassVar[bool] = False
     reference: Literal["attn", "block"] = "attn"
+
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        return Passes(1)
 
     def matrices(self, view: View, batch: Batch, start: int) -> tuple[list[Tensor], Tensor]:
         trace, walk = steps(view, batch, start)

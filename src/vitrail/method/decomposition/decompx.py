@@ -8,10 +8,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitrail.errors import InputError
-from vitrail.method.base import Batch, register
-from vitrail.method.layered import Block, Layered, alone, block_of, check_start, products, states_and_gradients
+from vitrail.fields import unseen
+from vitrail.method.base import register
+from vitrail.method.batch import Batch
+from vitrail.method.layered import (
+    Block,
+    Layered,
+    block_field,
+    block_of,
+    check_start,
+    products,
+    states_and_gradients,
+)
 from vitrail.model import FROZEN, BlockParts, Need, Rule, View, full
-from vitrail.spec import unseen
 
 Bias = Literal["none", "token", "absdot", "abssim", "norm", "equal", "cls", "dot"]
 """Where the biases go: nowhere, to a source of their own, or to the tokens in some proportion."""
@@ -54,7 +63,7 @@ class DecompX(Layered):
         activation: ``zo``: a line through zero and the activation's value; ``la``: its tangent, whose offset is a bias.
     """
 
-    start: Block = alone(0)
+    start: Block = block_field(0, alone=True)
     bias: Bias = unseen(
         "none",
         token="the biases are a source of their own, which `bias_share` tells; the tokens keep theirs",
@@ -92,7 +101,8 @@ class DecompX(Layered):
         """(B,): what the biases from block ``start`` on have in the score: all that no token has."""
         shares = self.layers(view, batch, block_of(self.start, view))[0].sum(-1)
         with torch.no_grad():
-            return full(batch.score(view.logits(batch.images))) - shares
+            logits = view.logits(batch.images)
+            return full(batch.learn(logits).score(logits)) - shares
 
     def shares(self, view: View, batch: Batch, start: int) -> Tensor:
         """(B, T): every token's share in the score with the biases shared out, so that they add up to it."""
@@ -103,7 +113,7 @@ class DecompX(Layered):
                 f"decompx(bias=cls) gives the biases to the class token, but {view.name} has none; use bias=absdot"
             )
         trace = view.trace(batch.images, attention=True, rule=self._rule, start=view.depth)
-        scores = batch.score(trace.logits)
+        scores = batch.learn(trace.logits).score(trace.logits)
         # Behind the blocks the frozen head is affine too: its gradient carries the parts to the score.
         (readout,) = view.gradient(scores, trace.states[-1:])
         pieces = view.parts

@@ -12,7 +12,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vitrail.method.base import Batch, register
+from vitrail.events import Passes
+from vitrail.method.base import register
+from vitrail.method.batch import Batch
 from vitrail.method.layered import Mixing, check_start, weighted
 from vitrail.model import BlockParts, Need, Trace, View
 
@@ -61,7 +63,7 @@ def steps(view: View, batch: Batch, start: int) -> tuple[Trace, Iterator[Step]]:
     """A clean pass, and the blocks from ``start`` on as it went through them, one at a time."""
     check_start(start, view)
     trace = view.trace(batch.images, attention=True, start=view.depth)  # no gradient, no graph
-    batch.score(trace.logits)
+    batch.learn(trace.logits)
     pieces = view.parts
     assert pieces is not None  # the method was checked against what the view offers
 
@@ -93,6 +95,9 @@ class _NormMixing(Mixing):
     """Matrices of norms, multiplied up."""
 
     classless: ClassVar[bool] = True
+
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        return Passes(1)
 
     @abstractmethod
     def matrix(self, step: Step) -> Tensor:

@@ -14,8 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitrail.method.base import RULES, Batch, Gradient, Method, register
-from vitrail.method.layered import Block, Layered, alone, block_of, check_start
+from vitrail.method.base import RULES, Gradient, Method, register
+from vitrail.method.batch import Batch
+from vitrail.method.layered import Block, Layered, block_field, block_of, check_start
 from vitrail.model import Hooks, Need, Rule, Trace, View, full
 
 _HEARD = "_vitrail_biases"
@@ -134,7 +135,7 @@ def trace_with_biases(
     """
     ledger = Ledger()
     rule = _listening(RULES[gradient], ledger, note, name)
-    with _watched(view, ledger):
+    with view.still(), _watched(view, ledger):
         trace = view.trace(batch.images, rule=rule, pixels=pixels, start=start)
     # A remembered trace has another call's hooks: its ledger travels with the logits.
     ledger = vars(trace.logits).setdefault(_HEARD, ledger)
@@ -183,7 +184,7 @@ class FullGrad(Method):
 
         name = f"pictures of {len(batch)} x {batch.size}"
         trace, ledger = trace_with_biases(view, batch, self.gradient, note, name, pixels=True)
-        (gradient,) = view.gradient(batch.score(trace.logits), [trace.images])
+        (gradient,) = view.gradient(batch.learn(trace.logits).score(trace.logits), [trace.images])
         total = scaled(gradient * batch.images).sum(1)
         for _, picture in ledger.entries:
             if len(picture):
@@ -210,7 +211,7 @@ class FullGradPlus(Layered):
         gradient: The model's own gradient, or the frozen one.
     """
 
-    start: Block = alone(0)
+    start: Block = block_field(0, alone=True)
     gradient: Gradient = "true"
 
     @property
@@ -221,9 +222,9 @@ class FullGradPlus(Layered):
         products, biases = self.parts(view, batch, start)
         return products + biases.flip(0).cumsum(0).flip(0)
 
-    def accumulate(self, view: View, batch: Batch, start: int) -> Tensor:
+    def increments(self, view: View, batch: Batch, start: int) -> Tensor:
         products, biases = self.parts(view, batch, start)
-        return (products + biases).sum(0)
+        return products + biases
 
     def parts(self, view: View, batch: Batch, start: int) -> tuple[Tensor, Tensor]:
         """Token x gradient at the input of each block from ``start`` on, and its own biases' shares: (layers, B, T)."""
@@ -241,7 +242,7 @@ class FullGradPlus(Layered):
         name = f"tokens of {len(batch)} x {batch.size}"
         trace, ledger = trace_with_biases(view, batch, self.gradient, note, name, start=start)
         states = trace.states[start:-1]
-        gradients = view.gradient(batch.score(trace.logits), states)
+        gradients = view.gradient(batch.learn(trace.logits).score(trace.logits), states)
         products = torch.stack([(full(x.detach()) * full(g)).sum(-1) for x, g in zip(states, gradients)])
         biases = torch.zeros_like(products)
         for block, shares in ledger.entries:

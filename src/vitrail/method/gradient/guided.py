@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import torch.nn.functional as F
 from torch import Tensor
 
-from vitrail.method.base import Batch, Method, register
-from vitrail.method.cam.gradients import GradCAM
+from vitrail.method.base import Method, register
+from vitrail.method.batch import Batch
 from vitrail.model import GUIDED, Need, View, full
 
 Reduce = Literal["abs", "sum", "norm2"]
@@ -16,7 +15,7 @@ Reduce = Literal["abs", "sum", "norm2"]
 def guided_gradient(view: View, batch: Batch) -> Tensor:
     """(B, 3, H, W): the gradient of the scores with its negative part cut off at every ReLU."""
     trace = view.trace(batch.images, rule=GUIDED, pixels=True)
-    return full(view.gradient(batch.score(trace.logits), [trace.images])[0])
+    return full(view.gradient(batch.learn(trace.logits).score(trace.logits), [trace.images])[0])
 
 
 def reduced(gradient: Tensor, how: Reduce) -> Tensor:
@@ -52,33 +51,3 @@ class GuidedBackprop(Method):
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         return reduced(guided_gradient(view, batch), self.reduce)
-
-
-@register(
-    "guided_gradcam",
-    paper="Selvaraju et al. 2017",
-    cost="2 forwards, 2 backwards",
-    needs=(Need.FEATURES, Need.GRADIENTS, Need.RELU),
-)
-@dataclass(frozen=True)
-class GuidedGradCAM(Method):
-    """Guided backpropagation times Grad-CAM's positive part, stretched to the pixels.
-
-    Attributes:
-        upsample: How Grad-CAM is stretched: ``bilinear``, or ``nearest`` as Captum does by default.
-        reduce: How colour channels are added up: ``abs``, ``sum`` or ``norm2``.
-    """
-
-    pixels: ClassVar[bool] = True
-    upsample: Literal["bilinear", "nearest"] = "bilinear"
-    reduce: Reduce = "abs"
-
-    @property
-    def signed(self) -> bool:
-        return self.reduce == "sum"
-
-    def maps(self, view: View, batch: Batch) -> Tensor:
-        cam = GradCAM().maps(view, batch)[:, None]
-        corners = False if self.upsample == "bilinear" else None
-        cam = F.interpolate(cam, batch.size, mode=self.upsample, align_corners=corners)[:, 0]
-        return cam * reduced(guided_gradient(view, batch), self.reduce)

@@ -11,15 +11,19 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import InputError
-from vitrail.method.base import RULES, Batch, Gradient, Method, register
+from vitrail.events import Passes
+from vitrail.fields import number, random_seed
+from vitrail.method.base import MAP, RULES, Gradient, Method, SharedPasses, State, register
+from vitrail.method.batch import Batch, besides
+from vitrail.method.enlargement import Enlargement
 from vitrail.method.layered import Layered, check_length, ignores, products, states_and_gradients
-from vitrail.model import Target, View, full
+from vitrail.model import View, full
 
 
 def pixel_gradient(view: View, batch: Batch, gradient: Gradient) -> Tensor:
     """(B, 3, H, W): the gradient of the clean images' scores."""
     trace = view.trace(batch.images, rule=RULES[gradient], pixels=True)
-    return full(view.gradient(batch.score(trace.logits), [trace.images])[0])
+    return full(view.gradient(batch.learn(trace.logits).score(trace.logits), [trace.images])[0])
 
 
 @register("saliency", paper="Simonyan et al. 2014", cost="1 forward, 1 backward")
@@ -92,7 +96,7 @@ class InputXGradient(Layered):
 
 @register("ig", paper="Sundararajan et al. 2017", cost="steps forwards and backwards, 1 forward")
 @dataclass(frozen=True)
-class IntegratedGradients(Method):
+class IntegratedGradients(SharedPasses):
     """The gradient averaged on the straight way from the mean colour to the image, times the way (Gauss-Legendre).
 
     Attributes:
@@ -101,23 +105,19 @@ class IntegratedGradients(Method):
     """
 
     pixels: ClassVar[bool] = True
-    copies: ClassVar[bool] = True
-    steps: int = 50
+    steps: int = number(50, low=1, high=2000, cost="would make {} forward and backward passes an image")
     gradient: Gradient = "true"
-
-    def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise InputError(f"ig needs at least 1 step, but steps={self.steps} was given")
 
     @property
     def signed(self) -> bool:
         return True
 
-    def maps(self, view: View, batch: Batch) -> Tensor:
-        return self.maps_of(view, batch, [batch.given_or_predicted(view)])[0]
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        return Passes(self.steps + 1, self.steps)
 
-    def maps_of(self, view: View, batch: Batch, targets: Sequence[Target]) -> list[Tensor]:
-        images, targets = batch.images, [target.to(batch.images.device) for target in targets]
+    def search_shared(self, view: View, batches: Sequence[Batch]) -> list[State]:
+        batch, targets = batches[0], [own.aim(view) for own in batches]
+        images = batch.images
         # Both before any pass: behind one, their way to the device would wait for it.
         alphas, weights = torch.tensor(way(self.steps), dtype=full(images[:0]).dtype, device=images.device)
 
@@ -133,7 +133,7 @@ class IntegratedGradients(Method):
             return torch.stack(summed)
 
         total = functools.reduce(torch.add, batch.in_parts(self.steps, gradients))
-        return [(found.view_as(images) * full(images)).sum(1) for found in total]
+        return [{MAP: (found.view_as(images) * full(images)).sum(1)} for found in total]
 
 
 @functools.cache
@@ -146,7 +146,7 @@ def way(steps: int) -> np.ndarray:
 
 @register("smoothgrad", paper="Smilkov et al. 2017", cost="samples x the base method")
 @dataclass(frozen=True)
-class SmoothGrad(Method):
+class SmoothGrad(SharedPasses):
     """Any method, averaged over noisy copies of the image.
 
     Attributes:
@@ -156,24 +156,17 @@ class SmoothGrad(Method):
         seed: Another seed draws other noise.
     """
 
-    copies: ClassVar[bool] = True
     base: Method = Saliency()
-    samples: int = 16
-    noise: float = 0.15
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.samples < 1 or self.noise < 0:
-            raise InputError(
-                f"smoothgrad needs at least 1 sample and noise of 0 or more, but "
-                f"samples={self.samples}, noise={self.noise} were given"
-            )
+    samples: int = number(16, low=1, high=10_000, cost="would explain each image {} times")
+    noise: float = number(0.15, low=0, high=1000)
+    seed: int = random_seed()
 
     def shape(self, view: View, size: tuple[int, int]) -> tuple[int, int]:
         return self.base.shape(view, size)
 
-    def enlarge(self, maps: Tensor, size: tuple[int, int]) -> Tensor:
-        return self.base.enlarge(maps, size)
+    @property
+    def enlargement(self) -> Enlargement:
+        return self.base.enlargement
 
     def tells_classes(self) -> bool:
         return self.base.tells_classes()
@@ -182,18 +175,21 @@ class SmoothGrad(Method):
     def signed(self) -> bool:
         return self.base.signed
 
-    def maps(self, view: View, batch: Batch) -> Tensor:
-        return self.maps_of(view, batch, [batch.given_or_predicted(view)])[0]
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        return self.base.passes(view, size).times(self.samples).plus(Passes(1))
 
-    def maps_of(self, view: View, batch: Batch, targets: Sequence[Target]) -> list[Tensor]:
+    def search_shared(self, view: View, batches: Sequence[Batch]) -> list[State]:
+        for own in batches:
+            own.aim(view)
+        batch = batches[0]
         flat = batch.images.flatten(1)
         spread = (self.noise * (flat.amax(1) - flat.amin(1))).view(-1, 1, 1, 1)
         generators = [batch.generator(i, self.seed) for i in range(len(batch))]
         total: Tensor | int = 0
         for _ in range(self.samples):
             noise = torch.stack([torch.randn(batch.images.shape[1:], generator=g) for g in generators])
-            noisy = batch.beside(batch.images + spread * noise.to(batch.images))
-            with view.remembering(noisy.images) if len(targets) > 1 else nullcontext():
-                total = total + torch.stack(self.base.maps_of(view, noisy, targets))
+            noisy = besides(batches, batch.images + spread * noise.to(batch.images))
+            with view.remembering(noisy[0].images) if len(noisy) > 1 else nullcontext():
+                total = total + torch.stack([self.base.render(state) for state in self.base.search_of(view, noisy)])
         assert isinstance(total, Tensor)
-        return list(total / self.samples)
+        return [{MAP: own} for own in total / self.samples]

@@ -1,15 +1,19 @@
 """AtMan: the attention that a patch gets is turned down in every layer."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vitrail.errors import InputError
-from vitrail.method.base import Batch, Method, register
+from vitrail.events import Passes
+from vitrail.fields import number
+from vitrail.method.base import MAP, SharedPasses, State, register
+from vitrail.method.batch import Batch, clean_logits
+from vitrail.method.cells import asking
 from vitrail.model import Need, Tap, View, full
-from vitrail.perturb import Canvas, Responder, grid_labels
+from vitrail.perturb import Canvas, grid_labels
 
 
 @register(
@@ -19,7 +23,7 @@ from vitrail.perturb import Canvas, Responder, grid_labels
     needs=(Need.ATTENTION,),
 )
 @dataclass(frozen=True)
-class AtMan(Method):
+class AtMan(SharedPasses):
     """Attention manipulation: log p(target) - log p(target with the attention to a patch turned down).
 
     In every layer and head, the scores of the patch before the softmax are multiplied by ``suppression``, counted from
@@ -36,18 +40,9 @@ class AtMan(Method):
             cell by default.
     """
 
-    suppression: float = 0.1
-    similarity: float | None = 0.6
-    grid: int | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.suppression < 1:
-            raise InputError(f"atman's suppression must be in 0..1, below 1, but {self.suppression} was given")
-        if self.similarity is not None and not -1 <= self.similarity <= 1:
-            raise InputError(f"atman's similarity is a cosine in -1..1, but {self.similarity} was given")
-
-        if self.grid is not None and self.grid < 1:
-            raise InputError(f"atman's grid must be 1 or more, but {self.grid} was given")
+    suppression: float = number(0.1, low=0, below=1)
+    similarity: float | None = number(0.6, low=-1, high=1, note="a cosine")
+    grid: int | None = number(None, low=1, high=1000)
 
     def cells(self, view: View, size: tuple[int, int]) -> Tensor:
         """(N,): the cell of every patch."""
@@ -55,27 +50,30 @@ class AtMan(Method):
         grid = (rows, columns) if self.grid is None else (min(self.grid, rows), min(self.grid, columns))
         return grid_labels((rows, columns), grid).flatten()
 
-    def passes(self, view: View, size: tuple[int, int]) -> int:
-        return int(self.cells(view, size).max()) + 2
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        return Passes(int(self.cells(view, size).max()) + 2)
 
     @property
     def signed(self) -> bool:
         return True
 
-    def maps(self, view: View, batch: Batch) -> Tensor:
-        target = batch.settle(view)
+    def search_shared(self, view: View, batches: Sequence[Batch]) -> list[State]:
+        batch, targets = batches[0], [own.settle(view) for own in batches]
         canvas = SuppressionCanvas(view, batch.images)
-        ask = Responder(canvas, target, heard=batch.heard)
+        ask = asking(canvas, batches)
         cells = self.cells(view, batch.size).to(batch.images.device)
         factors = self.factors(canvas.patches)
         if self.grid is not None:
             factors = torch.stack([factors[:, cells == cell].amin(1) for cell in range(int(cells.max()) + 1)], 1)
         scores = ask.each(factors)
-        assert batch.logits is not None
-        clean = ask.read(batch.logits, torch.arange(len(batch), device=scores.device))[:, None]
-        if target.function is None and view.num_classes > 1:
-            clean, scores = (p.clamp_min(torch.finfo(p.dtype).tiny).log() for p in (clean, scores))
-        return view.patch_map((clean - scores)[:, cells], view.layout(batch.size))
+        clean = ask.read(clean_logits(batch), torch.arange(len(batch), device=scores.device))[:, None]
+        found = []
+        for k, target in enumerate(targets):
+            before, after = clean[..., k], scores[..., k]
+            if target.function is None and view.num_classes > 1:
+                before, after = (p.clamp_min(torch.finfo(p.dtype).tiny).log() for p in (before, after))
+            found.append({MAP: view.patch_map((before - after)[:, cells], view.layout(batch.size))})
+        return found
 
     def factors(self, tokens: Tensor) -> Tensor:
         """(B, N, D) patch tokens -> (B, N, N): the factors of all patches when one of them is turned down, each row."""
@@ -109,7 +107,7 @@ class SuppressionCanvas(Canvas):
 
     def logits(self, which: Tensor, shown: Tensor, fill: Tensor | int = 0) -> Tensor:
         factors = torch.cat([shown.new_ones(len(shown), self._layout.prefix), shown], 1)
-        self.view.meter.forwards += len(which)
+        self.view.meter.begin(len(which))
         with Tap(scaled=factors):
             tokens = self.view.encode(self._tokens[which], self._layout)[-1]
             return self.view.head(tokens, self._layout)

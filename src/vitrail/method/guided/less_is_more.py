@@ -1,6 +1,7 @@
 """Less is more: regions in the order in which a submodular function wants them."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -8,10 +9,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vitrail.errors import InputError
-from vitrail.method.base import Batch, Method, register
+from vitrail.events import Passes
+from vitrail.fields import number
+from vitrail.method.base import Method, register
+from vitrail.method.batch import Batch
 from vitrail.method.cells import filled
-from vitrail.model import Target, View, full, representation
-from vitrail.perturb import Baseline, BlackPixel, Canvas, Responder, cell_canvas, grid_labels, order_of, ranks_of
+from vitrail.model import Target, View, full, representation, widest
+from vitrail.perturb import Baseline, BlackPixel, Responder, cell_canvas, grid_labels, order_of, ranks_of
 
 
 @register(
@@ -37,28 +41,26 @@ class LessIsMore(Method):
         baseline: What hides the other regions.
     """
 
-    regions: tuple[int, int] = (7, 7)
-    weights: tuple[float, float, float, float] = (0.0, 0.05, 1.0, 1.0)
+    regions: tuple[int, int] = number((7, 7), low=1, high=32)
+    weights: tuple[float, float, float, float] = number((0.0, 0.05, 1.0, 1.0), low=0, high=1_000_000)
     baseline: Baseline = BlackPixel()
 
     def __post_init__(self) -> None:
-        if len(self.regions) != 2 or min(self.regions) < 1 or self.regions == (1, 1):
-            raise InputError(
-                f"less_is_more needs rows and columns of at least 2 regions, but regions={self.regions} was given"
-            )
-        if len(self.weights) != 4 or min(self.weights) < 0 or max(self.weights) == 0:
-            raise InputError(
-                f"less_is_more needs 4 weights of 0 or more, not all 0, but weights={self.weights} was given"
-            )
+        if self.regions == (1, 1):
+            raise InputError("less_is_more puts at least 2 regions in order, but regions=(1, 1) was given")
+        if max(self.weights) == 0:
+            raise InputError(f"less_is_more needs a weight above 0, but weights={self.weights} was given")
 
     def grid(self, view: View, size: tuple[int, int]) -> tuple[int, int]:
         """Rows and columns of regions for inputs of ``size``."""
         rows, columns = view.grid_at(size)
         return min(self.regions[0], rows), min(self.regions[1], columns)
 
-    def passes(self, view: View, size: tuple[int, int]) -> int:
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
         regions = math.prod(self.grid(view, size))
-        return regions * (regions + 2)
+        asked = bool(self.weights[0] or self.weights[2]) + bool(self.weights[3])
+        # Sets of 1 to all but one region, each with every region that is left, once or twice; and the regions alone.
+        return Passes(asked * (regions * (regions + 1) // 2 - 1) + regions * bool(self.weights[1]) + 1)
 
     def maps(self, view: View, batch: Batch) -> Tensor:
         order = self.order(view, batch)
@@ -72,13 +74,13 @@ class LessIsMore(Method):
     def order(self, view: View, batch: Batch) -> Tensor:
         """(B, regions): the regions, the first one chosen first."""
         target, cells = batch.settle(view), self._labels(view, batch).flatten()
-        fill = filled(view, batch, self.baseline, target)
+        fill = filled(view, [batch], self.baseline)
         count = math.prod(self.grid(view, batch.size))
         angles = self._angles(view, batch, fill, count) if self.weights[1] else None
         canvas = cell_canvas(view, batch.images, [fill])
-        alone = _Alone(canvas, target, self.weights[0], self.weights[2])
-        rest = Responder(canvas, target, heard=batch.heard)
-        alone.heard = None if self.weights[3] else batch.heard
+        alone = Responder(canvas, target, read=self._alone(target.to(view.device)))
+        rest = Responder(canvas, target, heard=[batch.heard])
+        alone.heard = () if self.weights[3] else (batch.heard,)
         chosen = torch.zeros(len(batch), count, dtype=torch.bool, device=cells.device)
         order: list[Tensor] = []
         for left in range(count, 1, -1):
@@ -96,6 +98,19 @@ class LessIsMore(Method):
             order.append(best)
         return torch.cat([*order, (~chosen).nonzero()[:, 1:]], 1)
 
+    def _alone(self, target: Target) -> Callable[[Tensor, Tensor], Tensor]:
+        """What a set of regions is worth by itself: weighted confidence and probability."""
+
+        def read(logits: Tensor, which: Tensor) -> Tensor:
+            worth = self.weights[2] * target.take(which).probability(logits.to(widest(logits.device)))
+            if not self.weights[0]:
+                return worth
+            entropy = -(logits.softmax(1) * logits.log_softmax(1)).sum(1)
+            certainty = 1 - entropy / math.log(max(2, logits.shape[1]))
+            return worth + self.weights[0] * certainty
+
+        return read
+
     def _angles(self, view: View, batch: Batch, fill: Tensor, count: int) -> Tensor:
         """(B, regions, regions): the angles / pi between what the model makes of single regions."""
         pixels = self._labels(view, batch).flatten()[grid_labels(batch.size, view.grid_at(batch.size)).to(fill.device)]
@@ -103,29 +118,13 @@ class LessIsMore(Method):
         def single(part: slice) -> Tensor:
             shown = torch.arange(count, device=fill.device)[part, None, None, None, None] == pixels
             images = torch.where(shown, batch.images, fill).flatten(0, 1)
-            view.meter.forwards += len(images)
+            view.meter.begin(len(images))
             seen = full(representation(view, images))
             return seen.view(-1, len(batch), seen.shape[1])
 
         seen = F.normalize(torch.cat(list(batch.in_parts(count, single))).transpose(0, 1), dim=2)
         angles: Tensor = (seen @ seen.transpose(1, 2)).clamp(-1, 1).acos()
         return angles / math.pi
-
-
-class _Alone(Responder):
-    """What a set of regions is worth by itself: weighted confidence and probability."""
-
-    def __init__(self, canvas: Canvas, target: Target, confidence: float, probability: float) -> None:
-        super().__init__(canvas, target)
-        self.confidence, self.probability = confidence, probability
-
-    def read(self, logits: Tensor, which: Tensor) -> Tensor:
-        worth = self.probability * super().read(logits, which)
-        if not self.confidence:
-            return worth
-        entropy = -(logits.softmax(1) * logits.log_softmax(1)).sum(1)
-        certainty = 1 - entropy / math.log(max(2, logits.shape[1]))
-        return worth + self.confidence * certainty
 
 
 def differences(angles: Tensor, chosen: Tensor, tried: Tensor) -> Tensor:

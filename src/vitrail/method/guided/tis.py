@@ -1,5 +1,6 @@
 """TIS: the model is asked about samples of its tokens, which its own activations choose."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -7,9 +8,14 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import InputError
-from vitrail.method.base import Batch, Method, register
+from vitrail.events import Passes
+from vitrail.fields import PASSES, Range, number, random_seed, value
+from vitrail.method.base import MAP, SharedPasses, State, register
+from vitrail.method.batch import Batch
+from vitrail.method.cells import asking
+from vitrail.method.layered import DEEPEST
 from vitrail.model import Need, View, full, in_parts
-from vitrail.perturb import Canvas, RemovalCanvas, Responder, cell_canvas, counted, order_of
+from vitrail.perturb import Canvas, RemovalCanvas, cell_canvas, counted, order_of
 
 ROUNDS, MOVED, LOOK = 100, 1e-4, 8
 """k-means stops after so many rounds, or where an image's centroids move less (the sum of squares); only every so many
@@ -31,7 +37,7 @@ UNSEEN = "{spec}: {count} of {patches} patches are in none of its masks and shar
     needs=(Need.TOKENS,),
 )
 @dataclass(frozen=True)
-class TIS(Method):
+class TIS(SharedPasses):
     """Transformer input sampling: how probable the target is, on average, while a token is among those kept.
 
     Every channel of every block's output is a picture over the patches. k-means makes ``masks`` typical pictures of
@@ -41,7 +47,8 @@ class TIS(Method):
 
     Attributes:
         masks: How many masks; never more than there are channels.
-        keep: The share of tokens a mask keeps (0.5), or how many (98); several of them give ``masks`` masks each.
+        keep: The share of tokens a mask keeps (0.5), or how many (98, 2 at least: a bare 1 might be either);
+            several of them give ``masks`` masks each.
         layers: The blocks whose outputs are clustered, counted from 0 (-1 is the last); all of them by default.
         ablation: Keep all tokens, and put noise where patches are hidden.
         normalise: Stretch each map to 0..1.
@@ -52,43 +59,38 @@ class TIS(Method):
 
     half = True
 
-    masks: int = 1024
-    keep: int | float | tuple[int | float, ...] = 0.5
-    layers: tuple[int, ...] | None = None
+    masks: int = number(1024, low=1, high=100_000, cost=PASSES)
+    keep: int | float | tuple[int | float, ...] = number(
+        0.5, above=0, high=1, whole=Range(low=2, high=100_000), most=100, note="a share of the tokens, or their number"
+    )
+    layers: tuple[int, ...] | None = number(None, low=-DEEPEST, high=DEEPEST - 1, most=DEEPEST)
     ablation: bool = False
-    normalise: bool = False
-    seed: int = 0
+    normalise: bool = value(False, stage="render")
+    seed: int = random_seed()
     compat: Literal["none", "authors"] = "none"
-
-    def __post_init__(self) -> None:
-        if self.masks < 1:
-            raise InputError(f"tis needs at least 1 mask, but masks={self.masks} was given")
-        if not self.shares or not all(_keeps(share) for share in self.shares):
-            raise InputError(
-                "tis keeps a share of the tokens above 0 and at most 1.0, or a whole number of them, 2 or more, but "
-                f"keep={self.keep} was given"
-            )
-        if self.layers == ():
-            raise InputError("tis needs at least 1 layer, but layers=() was given")
 
     @property
     def shares(self) -> tuple[int | float, ...]:
         """The shares or numbers of tokens kept, also where there is only one."""
         return self.keep if isinstance(self.keep, tuple) else (self.keep,)
 
-    def passes(self, view: View, size: tuple[int, int]) -> int:
-        return self.masks * len(self.shares) + 1
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        return Passes(self.masks * len(self.shares) + 1)
 
-    def maps(self, view: View, batch: Batch) -> Tensor:
+    def search_shared(self, view: View, batches: Sequence[Batch]) -> list[State]:
+        batch = batches[0]
         with torch.no_grad(), view.exactly():
             points = self.points(view, batch)
             centroids = kmeans(points, self.start(points, batch), empty="zero" if self.compat == "authors" else "stay")
-        return self.sample(view, batch, centroids)
+        return [{MAP: found} for found in self.sample(view, batches, centroids)]
+
+    def render(self, state: State) -> Tensor:
+        return stretched(state[MAP]) if self.normalise else state[MAP]
 
     def points(self, view: View, batch: Batch) -> Tensor:
         """(B, layers x channels, N): every channel of the blocks' outputs, over the patches."""
         trace = view.trace(batch.images, start=view.depth)
-        batch.score(trace.logits)
+        batch.learn(trace.logits)
         batch.check()  # distances between what is not a number say nothing
         layers = range(view.depth) if self.layers is None else self.layers
         if not all(-view.depth <= layer < view.depth for layer in layers):
@@ -101,14 +103,16 @@ class TIS(Method):
         chosen = [torch.randperm(points.shape[1], generator=batch.generator(i, self.seed)) for i in range(len(batch))]
         return torch.stack(chosen)[:, : self.masks].to(points.device)
 
-    def sample(self, view: View, batch: Batch, centroids: Tensor) -> Tensor:
-        """The maps that (B, masks, N) pictures over the patches give."""
+    def sample(self, view: View, batches: Sequence[Batch], centroids: Tensor) -> list[Tensor]:
+        """The maps that (B, masks, N) pictures over the patches give, of each target."""
         images, masks, patches = centroids.shape
-        target = batch.settle(view)
-        ask = Responder(self._canvas(view, batch), target, heard=batch.heard)
+        for batch in batches:
+            batch.settle(view)
+        ask = asking(self._canvas(view, batches[0]), batches)
         which = torch.arange(images, device=centroids.device).repeat_interleave(masks)
         order = order_of(centroids)
-        weighed, times = (centroids.new_zeros(images, patches) for _ in range(2))
+        weighed = [centroids.new_zeros(images, patches) for _ in batches]
+        times = centroids.new_zeros(images, patches)
         for count in self.counts(view, patches):
             kept = order[..., :count]
             shown = torch.zeros_like(centroids, dtype=torch.bool).scatter_(2, kept, True)
@@ -117,11 +121,13 @@ class TIS(Method):
                 scores = ask(which, shown.flatten(0, 1), noise)
             else:
                 scores = ask(which, (kept if kept.shape[2] < patches else shown).flatten(0, 1))
-            weighed += (scores.view(images, masks, 1) * shown).sum(1)
+            for own, column in zip(weighed, scores.unbind(1)):
+                own += (column.view(images, masks, 1) * shown).sum(1)
             times += shown.sum(1)
-        self._tell(batch, (times == 0).sum(1), patches, masks)
-        maps = view.patch_map(mean_score(weighed, times), view.layout(batch.size))
-        return stretched(maps) if self.normalise else maps
+        for batch in batches:
+            self._tell(batch, (times == 0).sum(1), patches, masks)
+        layout = view.layout(batches[0].size)
+        return [view.patch_map(mean_score(own, times), layout) for own in weighed]
 
     def counts(self, view: View, patches: int) -> list[int]:
         """How many of the patches the masks keep, for each of `shares`."""
@@ -143,11 +149,6 @@ class TIS(Method):
         shape = (NOISES, *batch.images.shape[1:])
         noise = [torch.rand(shape, generator=batch.generator(i, self.seed + 1)) for i in range(len(batch))]
         return cell_canvas(view, batch.images, list(torch.stack(noise, 1).to(batch.images)))
-
-
-def _keeps(share: int | float) -> bool:
-    """Whether it is a share of the tokens or a number of them. A bare 1 might be either, so it is neither."""
-    return share >= 2 if isinstance(share, int) else 0 < share <= 1
 
 
 def kmeans(points: Tensor, start: Tensor, empty: Literal["stay", "zero"] = "stay") -> Tensor:

@@ -1,5 +1,6 @@
 """ViT-CX: the image seen through its own feature maps, those that look alike taken together."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,9 +10,12 @@ from scipy.spatial.distance import squareform
 from torch import Tensor
 from torch.nn import functional as F
 
-from vitrail.errors import InputError
-from vitrail.method.base import Batch, Method, register
+from vitrail.events import Passes
+from vitrail.fields import PASSES, number, random_seed, value
+from vitrail.method.base import MAP, SharedPasses, State, register
+from vitrail.method.batch import Batch, clean_logits
 from vitrail.method.cam.scores import clean_features
+from vitrail.method.cells import asking
 from vitrail.method.guided.tis import stretched
 from vitrail.model import Need, View
 from vitrail.perturb import Canvas, Responder
@@ -27,7 +31,7 @@ SEEN = 1e-6
     needs=(Need.FEATURES,),
 )
 @dataclass(frozen=True)
-class ViTCX(Method):
+class ViTCX(SharedPasses):
     """Masks made of feature maps, weighted by what hiding the rest of the image does to the target's probability.
 
     Each feature map (a ViT's last block behind its first norm, a CNN's last one) is stretched to the image and to 0..1;
@@ -45,61 +49,63 @@ class ViTCX(Method):
         normalise: Stretch each map to 0..1, as the evaluation of MDA does.
     """
 
-    threshold: float = 0.1
-    masks: int | None = None
-    noise: float = 0.1
-    seed: int = 0
-    normalise: bool = False
+    threshold: float = number(0.1, low=0, high=2)
+    masks: int | None = number(None, low=1, high=100_000, cost=PASSES)
+    noise: float = number(0.1, low=0, high=1000)
+    seed: int = random_seed()
+    normalise: bool = value(False, stage="render")
 
     pixels = True
 
-    def __post_init__(self) -> None:
-        if self.threshold < 0 or self.noise < 0:
-            raise InputError(
-                f"vit_cx needs a threshold and a noise of 0 or more, but {self.threshold} and {self.noise} were given"
-            )
-        if self.masks is not None and self.masks < 1:
-            raise InputError(f"vit_cx needs at least 1 mask, but masks={self.masks} was given")
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        masks = self.masks or 64  # data decide: some tens to some hundreds of masks
+        return Passes(1 + (2 if self.noise else 1) * masks)
 
-    def passes(self, view: View, size: tuple[int, int]) -> int:
-        return 1 + 2 * (self.masks or 64)  # data decide: some tens to some hundreds of masks
-
-    def maps(self, view: View, batch: Batch) -> Tensor:
+    def search_shared(self, view: View, batches: Sequence[Batch]) -> list[State]:
+        batch = batches[0]
         with torch.no_grad():
             masks = [grouped(maps, batch.size, self.threshold, self.masks) for maps in clean_features(view, batch)]
             generators = [batch.generator(i, self.seed) for i in range(len(batch))]
             seeds = [torch.randint(2**62, (len(own),), generator=draw) for own, draw in zip(masks, generators)]
-            maps = self.explain(view, batch, masks, seeds)
-            return stretched(maps) if self.normalise else maps
+            return [{MAP: own} for own in self.explain(view, batches, masks, seeds)]
 
-    def explain(self, view: View, batch: Batch, masks: list[Tensor], seeds: list[Tensor]) -> Tensor:
-        """The maps that some masks give.
+    def render(self, state: State) -> Tensor:
+        return stretched(state[MAP]) if self.normalise else state[MAP]
+
+    def explain(
+        self, view: View, batches: Sequence[Batch], masks: list[Tensor], seeds: list[Tensor]
+    ) -> tuple[Tensor, ...]:
+        """The maps that some masks give, of each target.
 
         Args:
             view: The model.
-            batch: The images.
+            batches: The images, once for each target.
             masks: (n, rows, columns) of each image, on the model's grid.
             seeds: (n,) the seed of the noise that goes with each mask.
         """
-        target, counts = batch.settle(view), [len(own) for own in masks]
+        batch, counts = batches[0], [len(own) for own in masks]
+        for own in batches:
+            own.settle(view)
         canvas = NoisyCanvas(view, batch.images, masks[0].shape[1:], self.noise, torch.cat(seeds))
-        ask = Responder(canvas, target, heard=batch.heard)
+        ask = asking(canvas, batches)
         which = torch.arange(len(batch)).repeat_interleave(torch.tensor(counts)).to(batch.images.device)
         weights = self._weights(ask, batch, which, torch.cat(masks).flatten(1)).split(counts)
-        above = torch.stack([(w[:, None, None] * own).sum(0) for w, own in zip(weights, masks)])
-        below = torch.stack([own.sum(0) for own in masks])
-        above, below = F.interpolate(torch.stack([above, below]), batch.size, mode="bilinear")
+        above = [
+            torch.stack([(w[:, k, None, None] * one).sum(0) for w, one in zip(weights, masks)])
+            for k in range(len(batches))
+        ]
+        below = torch.stack([one.sum(0) for one in masks])
+        *above, below = F.interpolate(torch.stack([*above, below]), batch.size, mode="bilinear")
         number = below.new_tensor(counts)[:, None, None]
-        return torch.where(below > SEEN, above / below / number, 0)
+        return tuple(torch.where(below > SEEN, one / below / number, 0) for one in above)
 
     def _weights(self, ask: Responder, batch: Batch, which: Tensor, shown: Tensor) -> Tensor:
-        """(M,) for each mask: p(seen through it) - p(all seen, but for the noise) + p(the image itself)."""
+        """(M, targets) for each mask: p(seen through it) - p(all seen, but for the noise) + p(the image itself)."""
         copies = torch.arange(2 * len(which), device=which.device)
         if self.noise == 0:
             return ask(which, shown, copies[::2])
         scores = ask(which[copies // 2], lambda part: shown[copies[part] // 2], copies)
-        assert batch.logits is not None
-        clean = ask.read(batch.logits, torch.arange(len(batch), device=which.device))
+        clean = ask.read(clean_logits(batch), torch.arange(len(batch), device=which.device))
         return scores[::2] - scores[1::2] + clean[which]
 
 

@@ -15,7 +15,7 @@ from vitrail.method.mda.search import Found
 from vitrail.perturb import PixelCanvas, Responder, ranks_of
 
 if TYPE_CHECKING:
-    from vitrail.method.base import Batch
+    from vitrail.method.batch import Batch
     from vitrail.method.mda.method import MDA
     from vitrail.model import View
 
@@ -102,7 +102,7 @@ def _pixel_ranks(patch_ranks: Tensor) -> Tensor:
 def _curves(view: "View", batch: "Batch", fills: list[Tensor], ranks: Tensor) -> list[NDArray[np.float64]]:
     """(B, K + 1) responses: the first pixels over the blurred image, and all but them over the blank one."""
     canvas = PixelCanvas(view, batch.images, fills)
-    ask = Responder(canvas, batch.target, wide=False, heard=batch.heard)
+    ask = Responder(canvas, batch.target, wide=False, heard=[batch.heard])
     steps = steps_of(batch.size)
     which = torch.arange(len(batch), device=ranks.device).repeat_interleave(steps + 1)
     k = torch.arange(steps + 1, device=ranks.device).repeat(len(batch)) * batch.size[0]

@@ -3,7 +3,7 @@
 import math
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -12,10 +12,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vitrail.errors import InputError
+from vitrail.events import Passes
+from vitrail.fields import number, value
 from vitrail.method.attention.biattn import BiAttnHeads
-from vitrail.method.base import Batch, Method, register
+from vitrail.method.base import Method, State, register
+from vitrail.method.batch import Batch, clean_logits
 from vitrail.method.cam.gradients import GradCAM
-from vitrail.method.cells import MOST_CELLS, filled
+from vitrail.method.cells import FINEST, MOST_CELLS, filled
+from vitrail.method.enlargement import Enlargement
 from vitrail.method.mda import authors
 from vitrail.method.mda.magnitude import concave_steps, dense_of, monotone, sparse_of, strictly_falling
 from vitrail.method.mda.search import BLANK, BLURRED, Found, Search
@@ -28,7 +32,6 @@ from vitrail.perturb import (
     Responder,
     ZeroNorm,
     cell_canvas,
-    grid_labels,
     order_of,
     ranks_of,
 )
@@ -62,7 +65,7 @@ class MDA(Method):
             are for insertion alone; 0 deletes from the beginning, for deletion alone.
         window: How many patches are tried at a step; twice the side of the grid by default.
         kappa: The magnitude from which on a patch counts as important in the dense map.
-        gamma: 0 for the sparse map, 1 for the dense one; between them a mixture. See `Explanation.with_gamma`.
+        gamma: 0 for the sparse map, 1 for the dense one; between them a mixture. See `Explanation.with_`.
         baseline: What insertion starts from.
         blank: What deletion ends at.
         cells: Cells along a side of the picture; the model's own grid by default.
@@ -74,29 +77,17 @@ class MDA(Method):
     half = True
 
     seed: Method | Literal["auto"] | None = "auto"
-    tau: float = 0.9
-    window: int | None = None
-    kappa: float = 0.005
-    gamma: float = 0.0
+    tau: float = number(0.9, low=0, high=1, note="0 for deletion alone, 1 for insertion alone")
+    window: int | None = number(None, low=1, high=MOST_CELLS)
+    kappa: float = number(0.005, low=0, high=1, stage="render")
+    gamma: float = number(0.0, low=0, high=1, note="0 for the sparse map, 1 for the dense one", stage="render")
     baseline: Baseline = AdaptiveBlur()
     blank: Baseline = ZeroNorm()
-    cells: int | None = None
-    enlarged: Literal["whole", "smooth"] = "whole"
+    cells: int | None = number(None, low=1, high=FINEST)
+    enlarged: Literal["whole", "smooth"] = value("whole", stage="render")
     compat: Literal["none", "authors"] = "none"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.tau <= 1:
-            raise InputError(
-                f"mda's tau must be between 0 (deletion alone) and 1 (insertion alone), but {self.tau} was given"
-            )
-        if not 0 <= self.gamma <= 1:
-            raise InputError(f"mda's gamma must be between 0 (sparse) and 1 (dense), but {self.gamma} was given")
-        if self.kappa < 0:
-            raise InputError(f"mda's kappa must be 0 or more, but {self.kappa} was given")
-        for name in ("window", "cells"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"mda's {name} must be 1 or more, but {value} was given")
         if self.tau == 1:
             self.refuse_unread("tau=1", "never deletes", ["blank"], "give a tau below 1")
             if self.compat == "authors":
@@ -137,13 +128,11 @@ class MDA(Method):
     def shape(self, view: View, size: tuple[int, int]) -> tuple[int, int]:
         return view.grid_at(size) if self.cells is None else (self.cells, self.cells)
 
-    def enlarge(self, maps: Tensor, size: tuple[int, int]) -> Tensor:
-        grid, theirs = (maps.shape[1], maps.shape[2]), self.compat == "authors"
-        if grid[0] > size[0] or grid[1] > size[1] or (self.enlarged == "smooth" and not theirs):
-            return super().enlarge(maps, size)
-        labels = authors.shifted_labels if theirs else grid_labels
-        whole = maps.flatten(1)[:, labels(size, grid).to(maps.device)]
-        return whole if self.enlarged == "whole" else authors.smoothed(whole, grid)
+    @property
+    def enlargement(self) -> Enlargement:
+        if self.compat == "authors":
+            return "shifted_cells" if self.enlarged == "whole" else "shifted_cells_smooth"
+        return "cells" if self.enlarged == "whole" else "bilinear"
 
     def _window(self, patches: int, seed: Method | None) -> int:
         if seed is None:
@@ -151,15 +140,15 @@ class MDA(Method):
         most = authors.MOST_TRIED if self.compat == "authors" else patches
         return min(self.window or min(2 * math.isqrt(patches), most), patches)
 
-    def passes(self, view: View, size: tuple[int, int]) -> int:
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
         rows, columns = self.shape(view, size)
         first = self.seeding(view)
         patches, window = rows * columns, self._window(rows * columns, first)
-        seed = 0 if first is None else first.passes(view, size) or 20
+        seed = Passes(1) if first is None else first.passes(view, size)
         curves = patches if self.compat == "none" else patches + 2 * authors.steps_of(size)
-        return (patches - window) * window + window * (window + 1) // 2 + curves + seed
+        return Passes((patches - window) * window + window * (window + 1) // 2 + curves).plus(seed)
 
-    def maps(self, view: View, batch: Batch) -> Tensor:
+    def search(self, view: View, batch: Batch) -> State:
         target = batch.settle(view)
         rows, columns = self.shape(view, batch.size)
         if rows * columns > MOST_CELLS:
@@ -170,12 +159,11 @@ class MDA(Method):
         order = self._seed_order(view, batch, first, (rows, columns))
         # Where nothing is inserted (or deleted), one picture serves for both.
         starts = self.blank if self.tau == 0 and self.compat == "none" else self.baseline
-        fills = [filled(view, batch, baseline, target) for baseline in (starts, self.blank)]
+        fills = [filled(view, [batch], baseline) for baseline in (starts, self.blank)]
         canvas = self._canvas(view, batch.images, fills, (rows, columns))
-        ask = Responder(canvas, target, wide=self.compat == "none", heard=batch.heard)
+        ask = Responder(canvas, target, wide=self.compat == "none", heard=[batch.heard])
         which = torch.arange(len(batch), device=batch.images.device)
-        assert batch.logits is not None
-        whole = ask.read(batch.logits, which)
+        whole = ask.read(clean_logits(batch), which)
         nothing = torch.zeros(len(batch), canvas.cells, dtype=torch.bool, device=which.device)
         blurred, blank = (ask(which, nothing, fill) for fill in (BLURRED, BLANK))
         if self.tau > 0:
@@ -185,12 +173,9 @@ class MDA(Method):
         window = self._window(canvas.cells, first)
         found = Search(ask, ranks_of(order), window, (blurred, blank, whole), until, late).run()
         sparse = authors.magnitudes(self, view, batch, fills, found) if late else self._magnitudes(found)
-        for name in ("order", "insertion", "deletion"):
-            batch.extras[name] = getattr(found, name)
         placed = torch.zeros(order.shape).scatter(1, found.order.cpu(), torch.from_numpy(sparse))
-        batch.extras["sparse"] = placed.view(len(batch), rows, columns)
-        batch.extras["dense"] = self.dense(batch.extras)
-        return self.blend(batch.extras).to(batch.images.device)
+        curves = {name: getattr(found, name) for name in ("order", "insertion", "deletion")}
+        return curves | {"sparse": placed.view(len(batch), rows, columns)}
 
     def _seed_order(self, view: View, batch: Batch, seed: Method | None, grid: tuple[int, int]) -> Tensor:
         """(B, N) the patches as they are tried."""
@@ -228,9 +213,17 @@ class MDA(Method):
             sparse.append(sparse_of(concave_steps(share * rising + (1 - share) * turned)))
         return np.stack(sparse)
 
-    def dense(self, extras: dict[str, Tensor]) -> Tensor:
-        """(B, rows, columns): the dense map at this method's kappa from the sparse one that an earlier run found."""
-        sparse, order = extras["sparse"].cpu(), extras["order"].cpu()
+    def extras(self, state: State) -> State:
+        return state | {"dense": self.dense(state)}
+
+    def with_fields(self, **fields: Any) -> Method:
+        # A sparse map knows no kappa: it is forgotten there.
+        forgets = fields.get("gamma", self.gamma) == 0 and "kappa" not in fields
+        return super().with_fields(**(fields | {"kappa": MDA.kappa} if forgets else fields))
+
+    def dense(self, state: State) -> Tensor:
+        """(B, rows, columns): the dense map at this method's kappa, from the sparse one."""
+        sparse, order = state["sparse"].cpu(), state["order"].cpu()
         rows = []
         for values in sparse.flatten(1).gather(1, order).numpy():
             row = dense_of(values, self.kappa)
@@ -239,9 +232,8 @@ class MDA(Method):
             rows.append(row.astype(np.float32) if self.compat == "authors" else strictly_falling(row))
         return torch.zeros(order.shape).scatter(1, order, torch.from_numpy(np.stack(rows))).view_as(sparse)
 
-    def blend(self, extras: dict[str, Tensor]) -> Tensor:
-        """The map at this method's gamma and kappa from what an earlier run found: no model is asked."""
-        sparse, dense, order = extras["sparse"].cpu(), self.dense(extras), extras["order"].cpu()
+    def render(self, state: State) -> Tensor:
+        sparse, dense, order = state["sparse"].cpu(), self.dense(state), state["order"].cpu()
         mixed = ((1 - self.gamma) * sparse.double() + self.gamma * dense.double()).flatten(1).gather(1, order)
         falling = torch.from_numpy(np.stack([strictly_falling(row) for row in mixed.numpy()]))
-        return torch.zeros_like(falling).scatter(1, order, falling).view_as(sparse)
+        return torch.zeros_like(falling).scatter(1, order, falling).view_as(sparse).to(state["order"].device)

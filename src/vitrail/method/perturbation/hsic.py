@@ -1,13 +1,17 @@
 """HSIC: how much the score depends, in any way, on whether a cell is shown."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from vitrail.method.base import Batch, register
-from vitrail.method.cells import Cells, at_least
+from vitrail.events import Passes
+from vitrail.fields import number, random_seed
+from vitrail.method.base import State, register
+from vitrail.method.batch import Batch
+from vitrail.method.cells import FINEST, Cells
 from vitrail.model import View
 from vitrail.perturb import Baseline, Score, ZeroNorm
 
@@ -34,27 +38,24 @@ class HSIC(Cells):
         seed: Another seed draws other designs.
     """
 
-    designs: int = 500
-    grid: int | None = 8
+    designs: int = number(500, low=2, high=10_000, cost="would compare {} pictures, each with each")
+    grid: int | None = number(8, low=1, high=FINEST)
     design: Literal["lhs", "sobol"] = "lhs"
     bandwidth: Bandwidth = "distances"
     baseline: Baseline = ZeroNorm()
     score: Score = "logit"
-    seed: int = 0
+    seed: int = random_seed()
 
-    def __post_init__(self) -> None:
-        at_least(self, 2, designs=self.designs)
-        at_least(self, 1, grid=self.grid)
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        return Passes(self.designs + 1)
 
-    def passes(self, view: View, size: tuple[int, int]) -> int:
-        return self.designs + 1
-
-    def maps(self, view: View, batch: Batch) -> Tensor:
-        ask = self.asking(view, batch)
+    def search_shared(self, view: View, batches: Sequence[Batch]) -> list[State]:
+        ask, batch = self.asking(view, batches, self.designs), batches[0]
         draw = latin_hypercube if self.design == "lhs" else sobol
         shown = self.drawn(batch, lambda generator: draw(self.designs, ask.canvas.cells, generator))
-        found = [dependence(x, y, self.bandwidth) for x, y in zip(shown, ask.each(shown))]
-        return torch.stack(found).view(-1, *self.shape(view, batch.size))
+        scores = ask.each(shown).unbind(2)
+        found = [torch.stack([dependence(x, y, self.bandwidth) for x, y in zip(shown, own)]) for own in scores]
+        return self.laid_out(view, batch, torch.stack(found, -1))
 
 
 def latin_hypercube(designs: int, cells: int, generator: torch.Generator) -> Tensor:

@@ -1,12 +1,16 @@
 """LIME: a linear model of what the classifier answers when cells are hidden at random."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from vitrail.method.base import Batch, register
-from vitrail.method.cells import Cells, at_least, positive
+from vitrail.events import Passes
+from vitrail.fields import PASSES, number, random_seed
+from vitrail.method.base import State, register
+from vitrail.method.batch import Batch
+from vitrail.method.cells import FINEST, Cells
 from vitrail.model import View
 from vitrail.perturb import Baseline, Score, ZeroNorm
 
@@ -31,30 +35,26 @@ class LIME(Cells):
 
     half = True
 
-    samples: int = 1000
-    grid: int | None = None
-    width: float = 0.25
-    ridge: float = 1.0
+    samples: int = number(1000, low=1, high=100_000, cost=PASSES)
+    grid: int | None = number(None, low=1, high=FINEST)
+    width: float = number(0.25, above=0, high=1000)
+    ridge: float = number(1.0, above=0, high=1_000_000_000)
     baseline: Baseline = ZeroNorm()
     score: Score = "probability"
-    seed: int = 0
+    seed: int = random_seed()
 
-    def __post_init__(self) -> None:
-        at_least(self, 1, samples=self.samples, grid=self.grid)
-        positive(self, width=self.width, ridge=self.ridge)
-
-    def passes(self, view: View, size: tuple[int, int]) -> int:
-        return self.samples + 1
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        return Passes(self.samples + 1)
 
     @property
     def signed(self) -> bool:
         return True
 
-    def maps(self, view: View, batch: Batch) -> Tensor:
-        ask = self.asking(view, batch)
-        shown = self.drawn(batch, lambda generator: coins(self.samples, ask.canvas.cells, generator))
+    def search_shared(self, view: View, batches: Sequence[Batch]) -> list[State]:
+        ask = self.asking(view, batches, self.samples)
+        shown = self.drawn(batches[0], lambda generator: coins(self.samples, ask.canvas.cells, generator))
         slopes = ridge_slopes(shown, ask.each(shown), self.width, self.ridge)
-        return slopes.view(-1, *self.shape(view, batch.size))
+        return self.laid_out(view, batches[0], slopes)
 
 
 def coins(samples: int, cells: int, generator: torch.Generator) -> Tensor:
@@ -67,14 +67,14 @@ def ridge_slopes(shown: Tensor, scores: Tensor, width: float, ridge: float) -> T
 
     Args:
         shown: (B, K, N) boolean, the cells that each sample shows.
-        scores: (B, K) their scores.
+        scores: (B, K, targets) their scores.
         width: Of the kernel.
         ridge: Penalty.
 
     Returns:
-        (B, N).
+        (B, N, targets).
     """
-    x, y = shown.double(), scores.double()[..., None]
+    x, y = shown.double(), scores.double()
     distance = 1 - x.mean(-1, keepdim=True).sqrt()
     weights = torch.exp(-((distance / width) ** 2) / 2)
     share = weights / weights.sum(1, keepdim=True)
@@ -82,4 +82,4 @@ def ridge_slopes(shown: Tensor, scores: Tensor, width: float, ridge: float) -> T
     weighted = (weights * x).transpose(1, 2)
     normal = weighted @ x + ridge * torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
     slopes = torch.cholesky_solve(weighted @ y, torch.linalg.cholesky(normal))
-    return slopes.squeeze(-1).to(scores.dtype)
+    return slopes.to(scores.dtype)

@@ -2,19 +2,23 @@
 
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from vitrail.errors import InputError
-from vitrail.method.base import Batch, Method, register
-from vitrail.method.cells import at_least, filled
+from vitrail.events import Passes
+from vitrail.fields import number
+from vitrail.method.base import MAP, SharedPasses, State, register
+from vitrail.method.batch import Batch, clean_logits
+from vitrail.method.cells import asking, filled
 from vitrail.model import View
-from vitrail.perturb import Baseline, PixelCanvas, Responder, Score, ZeroNorm
+from vitrail.perturb import Baseline, PixelCanvas, Score, ZeroNorm
 
 
-class Sliding(Method):
+class Sliding(SharedPasses):
     """One value for each place of a window; a pixel gets the mean over the windows that cover it.
 
     The last window of a row or column ends at the border, cut where it does not fit.
@@ -28,15 +32,14 @@ class Sliding(Method):
     pixels = True
 
     def __post_init__(self) -> None:
-        at_least(self, 1, window=self.window, stride=self.stride)
         if self.stride > self.window:
             raise InputError(
                 f"{self.id} would leave gaps between its windows: stride={self.stride} is more than "
                 f"window={self.window}"
             )
 
-    def passes(self, view: View, size: tuple[int, int]) -> int:
-        return math.prod(len(windows(length, self.window, self.stride)) for length in size) + 1
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        return Passes(math.prod(len(windows(length, self.window, self.stride)) for length in size) + 1)
 
     @abstractmethod
     def shown(self, inside: Tensor) -> Tensor:
@@ -44,18 +47,17 @@ class Sliding(Method):
 
     @abstractmethod
     def values(self, scores: Tensor, clean: Tensor) -> Tensor:
-        """(B, windows) scores, and (B, 1) those of the whole images -> (B, windows) what the windows are worth."""
+        """Scores of windows, and those of the whole images -> what the windows are worth; (B, windows, targets)."""
 
-    def maps(self, view: View, batch: Batch) -> Tensor:
+    def search_shared(self, view: View, batches: Sequence[Batch]) -> list[State]:
+        batch = batches[0]
         if self.window > min(batch.size):
             raise InputError(
                 f"{self.id}'s window of {self.window} pixels does not fit images of "
                 f"{batch.size[0]} x {batch.size[1]} pixels"
             )
-        target = batch.settle(view)
-        assert batch.logits is not None
-        fill = filled(view, batch, self.baseline, target)
-        ask = Responder(PixelCanvas(view, batch.images, [fill]), target, self.score, heard=batch.heard)
+        fill = filled(view, batches, self.baseline)
+        ask = asking(PixelCanvas(view, batch.images, [fill]), batches, self.score)
         down, right = (windows(length, self.window, self.stride).to(view.device) for length in batch.size)
         which = torch.arange(len(batch), device=view.device)
         place = torch.arange(len(down) * len(right), device=view.device).repeat(len(batch))
@@ -64,9 +66,10 @@ class Sliding(Method):
             rows, columns = down[place[part] // len(right)], right[place[part] % len(right)]
             return self.shown((rows[:, :, None] & columns[:, None, :]).flatten(1))
 
-        scores = ask(which.repeat_interleave(len(down) * len(right)), shown).view(len(batch), -1)
-        values = self.values(scores, ask.read(batch.logits, which)[:, None])
-        return spread(values.view(len(batch), len(down), len(right)), down, right)
+        scores = ask(which.repeat_interleave(len(down) * len(right)), shown).view(len(batch), -1, len(batches))
+        values = self.values(scores, ask.read(clean_logits(batch), which)[:, None])
+        grid = (len(down), len(right))
+        return [{MAP: spread(own.reshape(-1, *grid), down, right)} for own in values.unbind(2)]
 
 
 def windows(length: int, window: int, stride: int) -> Tensor:
@@ -100,8 +103,8 @@ class Occlusion(Sliding):
         score: What of the answer counts.
     """
 
-    window: int = 32
-    stride: int = 16
+    window: int = number(32, low=1, high=10_000)
+    stride: int = number(16, low=1, high=10_000)
     baseline: Baseline = ZeroNorm()
     score: Score = "probability"
 
@@ -130,8 +133,8 @@ class PAMI(Sliding):
 
     half = True
 
-    window: int = 64
-    stride: int = 16
+    window: int = number(64, low=1, high=10_000)
+    stride: int = number(16, low=1, high=10_000)
     baseline: Baseline = ZeroNorm()
     score: Score = "probability"
 

@@ -1,21 +1,24 @@
 """RISE: random, soft masks, each weighted by what the model answers to the picture seen through it."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from vitrail.errors import InputError
-from vitrail.method.base import Batch, Method, register
-from vitrail.method.cells import at_least, filled
+from vitrail.events import Passes
+from vitrail.fields import PASSES, number, random_seed
+from vitrail.method.base import MAP, SharedPasses, State, register
+from vitrail.method.batch import Batch
+from vitrail.method.cells import FINEST, asking, filled
 from vitrail.model import View, full
 from vitrail.perturb import Baseline, PixelCanvas, Responder, Score, ZeroNorm
 
 
 @register("rise", paper="Petsiuk et al. 2018", cost="4001 forwards", needs=())
 @dataclass(frozen=True)
-class RISE(Method):
+class RISE(SharedPasses):
     """S = sum over masks M of p(image seen through M) M / (masks * keep).
 
     A mask is a grid of cells, each shown with probability ``keep``, stretched bilinearly and shifted at random by less
@@ -30,38 +33,32 @@ class RISE(Method):
         seed: Another seed draws other masks.
     """
 
-    masks: int = 4000
-    grid: int = 8
-    keep: float = 0.1
+    masks: int = number(4000, low=1, high=100_000, cost=PASSES)
+    grid: int = number(8, low=2, high=FINEST)
+    keep: float = number(0.1, above=0, below=1)
     baseline: Baseline = ZeroNorm()
     score: Score = "probability"
-    seed: int = 0
+    seed: int = random_seed()
 
     pixels = True
     half = True
 
-    def __post_init__(self) -> None:
-        at_least(self, 1, masks=self.masks)
-        at_least(self, 2, grid=self.grid)
-        if not 0 < self.keep < 1:
-            raise InputError(f"rise shows a share of the cells between 0 and 1, but keep={self.keep} was given")
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        return Passes(self.masks + 1)
 
-    def passes(self, view: View, size: tuple[int, int]) -> int:
-        return self.masks + 1
-
-    def maps(self, view: View, batch: Batch) -> Tensor:
-        target = batch.settle(view)
-        fill = filled(view, batch, self.baseline, target)
-        ask = Responder(PixelCanvas(view, batch.images, [fill]), target, self.score, heard=batch.heard)
+    def search_shared(self, view: View, batches: Sequence[Batch]) -> list[State]:
+        batch = batches[0]
+        fill = filled(view, batches, self.baseline)
+        ask = asking(PixelCanvas(view, batch.images, [fill]), batches, self.score)
         drawn = draw_masks(self.masks, self.grid, self.keep, batch.size, self.seed)
         grids, shifts = (numbers.to(view.device) for numbers in drawn)
-        total = full(batch.images.new_zeros(len(batch), *batch.size))
+        total = full(batch.images.new_zeros(len(batches), len(batch), *batch.size))
         first = 0
         while first < self.masks:
             part = slice(first, first + max(1, ask.most // len(batch)))
             total += seen_through(ask, stretched(grids[part], shifts[part], batch.size, total.dtype))
             first = part.stop
-        return total / (self.masks * self.keep)
+        return [{MAP: own} for own in total / (self.masks * self.keep)]
 
 
 def draw_masks(count: int, grid: int, keep: float, size: tuple[int, int], seed: int) -> tuple[Tensor, Tensor]:
@@ -94,7 +91,7 @@ def bilinear(cells: int, length: int, device: torch.device) -> Tensor:
 
 
 def seen_through(ask: Responder, masks: Tensor) -> Tensor:
-    """(N, H, W) masks -> (B, H, W): their sum, each weighted by the score of the image seen through it.
+    """(N, H, W) masks -> (targets, B, H, W): their sum, each weighted by the score of the image seen through it.
 
     Args:
         ask: Answers about pixels.
@@ -103,5 +100,5 @@ def seen_through(ask: Responder, masks: Tensor) -> Tensor:
     flat = masks.flatten(1)
     scores = ask.each(flat)
     with torch.autocast(masks.device.type, enabled=False):
-        total: Tensor = scores.to(flat.dtype) @ flat
-    return total.view(-1, *masks.shape[1:])
+        total: Tensor = scores.movedim(2, 0).to(flat.dtype) @ flat
+    return total.view(*total.shape[:2], *masks.shape[1:])

@@ -1,13 +1,17 @@
 """Shapley values of cells: each one's mean gain over all orders in which cells can be shown. Estimated in two ways."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from vitrail.method.base import Batch, register
-from vitrail.method.cells import Cells, at_least, ends
+from vitrail.events import Passes
+from vitrail.fields import PASSES, number, random_seed
+from vitrail.method.base import State, register
+from vitrail.method.batch import Batch
+from vitrail.method.cells import FINEST, Cells, ends
 from vitrail.model import View
 from vitrail.perturb import Baseline, Responder, Score, ZeroNorm
 
@@ -33,31 +37,30 @@ class Shapley(Cells):
         seed: Another seed draws other orders.
     """
 
-    samples: int = 25
+    samples: int = number(25, low=1, high=10_000, cost="would show all cells one by one in {} orders, a pass a cell")
     antithetic: bool = True
-    grid: int | None = None
+    grid: int | None = number(None, low=1, high=FINEST)
     baseline: Baseline = ZeroNorm()
     score: Score = "logit"
-    seed: int = 0
+    seed: int = random_seed()
 
-    def __post_init__(self) -> None:
-        at_least(self, 1, samples=self.samples, grid=self.grid)
-
-    def passes(self, view: View, size: tuple[int, int]) -> int:
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
         orders = 2 * self.samples if self.antithetic else self.samples
-        return orders * (self.count(view, size) - 1) + 3
+        return Passes(orders * (self.count(view, size) - 1) + 3)
 
     @property
     def signed(self) -> bool:
         return True
 
-    def maps(self, view: View, batch: Batch) -> Tensor:
-        ask = self.asking(view, batch)
+    def search_shared(self, view: View, batches: Sequence[Batch]) -> list[State]:
+        ask = self.asking(view, batches, 2 * self.samples if self.antithetic else self.samples)
         cells = ask.canvas.cells
-        ranks = self.drawn(batch, lambda generator: torch.rand(self.samples, cells, generator=generator).argsort(1))
+        ranks = self.drawn(
+            batches[0], lambda generator: torch.rand(self.samples, cells, generator=generator).argsort(1)
+        )
         if self.antithetic:
             ranks = torch.cat([ranks, cells - 1 - ranks], 1)
-        return mean_gains(ask, ranks).view(-1, *self.shape(view, batch.size))
+        return self.laid_out(view, batches[0], mean_gains(ask, ranks))
 
 
 def mean_gains(ask: Responder, ranks: Tensor) -> Tensor:
@@ -68,16 +71,17 @@ def mean_gains(ask: Responder, ranks: Tensor) -> Tensor:
         ranks: (B, P, N) the place of every cell in P orders of each image, 0 for the first to be shown.
 
     Returns:
-        (B, N).
+        (B, N, targets).
     """
     images, orders, cells = ranks.shape
     lines = torch.arange(images * orders, device=ranks.device).repeat_interleave(cells - 1)
     counts = torch.arange(1, cells, device=ranks.device).repeat(images * orders)[:, None]
     flat = ranks.flatten(0, 1)
-    scores = ask(lines // orders, lambda part: flat[lines[part]] < counts[part]).view(images, orders, cells - 1)
-    none, whole = (end[:, None, None].expand(-1, orders, 1) for end in ends(ask))
+    scores = ask(lines // orders, lambda part: flat[lines[part]] < counts[part])
+    scores = scores.reshape(images, orders, cells - 1, len(ask.targets))
+    none, whole = (end[:, None, None].expand(-1, orders, 1, -1) for end in ends(ask))
     gains = torch.cat([none, scores, whole], 2).double().diff(dim=2)
-    return gains.gather(2, ranks).mean(1).to(whole.dtype)
+    return gains.gather(2, ranks[..., None].expand_as(gains)).mean(1).to(whole.dtype)
 
 
 @register("kernel_shap", paper="Lundberg and Lee 2017", cost="2051 forwards", needs=())
@@ -99,25 +103,22 @@ class KernelSHAP(Cells):
 
     half = True
 
-    samples: int = 2048
-    grid: int | None = None
+    samples: int = number(2048, low=1, high=100_000, cost=PASSES)
+    grid: int | None = number(None, low=1, high=FINEST)
     baseline: Baseline = ZeroNorm()
     score: Score = "logit"
-    seed: int = 0
+    seed: int = random_seed()
 
-    def __post_init__(self) -> None:
-        at_least(self, 1, samples=self.samples, grid=self.grid)
-
-    def passes(self, view: View, size: tuple[int, int]) -> int:
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
         coalitions: int = 2 ** self.count(view, size) - 2
-        return min(self.samples, coalitions) + 3
+        return Passes(min(self.samples, coalitions) + 3)
 
     @property
     def signed(self) -> bool:
         return True
 
-    def maps(self, view: View, batch: Batch) -> Tensor:
-        ask = self.asking(view, batch)
+    def search_shared(self, view: View, batches: Sequence[Batch]) -> list[State]:
+        ask, batch = self.asking(view, batches, self.samples), batches[0]
         cells = ask.canvas.cells
         if 2**cells - 2 <= self.samples:
             shown = all_coalitions(cells).to(view.device)
@@ -126,8 +127,7 @@ class KernelSHAP(Cells):
         else:
             shown = self.drawn(batch, lambda generator: draw_coalitions(self.samples, cells, generator))
             scores, weights = ask.each(shown), torch.ones(self.samples, device=view.device)
-        values = additive(shown, weights, scores, *ends(ask))
-        return values.view(-1, *self.shape(view, batch.size))
+        return self.laid_out(view, batch, additive(shown, weights, scores, *ends(ask)))
 
 
 def all_coalitions(cells: int) -> Tensor:
@@ -158,18 +158,18 @@ def additive(shown: Tensor, weights: Tensor, scores: Tensor, none: Tensor, whole
     Args:
         shown: (B, K, N) boolean coalitions.
         weights: (K,).
-        scores: (B, K).
-        none: (B,) the score with all cells hidden.
-        whole: (B,) the score with all shown.
+        scores: (B, K, targets).
+        none: (B, targets) the score with all cells hidden.
+        whole: (B, targets) the score with all shown.
 
     Returns:
-        (B, N).
+        (B, N, targets).
     """
     x, y = shown.double(), scores.double()
-    sizes, even = x.sum(2), (whole - none).double()[:, None] / shown.shape[2]
+    sizes, even = x.sum(2, keepdim=True), (whole - none).double()[:, None] / shown.shape[2]
     # What is left to explain when all share evenly, by deviations that add up to zero: no constraint remains.
-    rest = (y - none[:, None] - even * sizes)[..., None]
+    rest = y - none[:, None] - even * sizes
     x = x - x.mean(2, keepdim=True)
     weighted = (weights.double()[:, None] * x).transpose(1, 2)
     deviations: Tensor = torch.linalg.pinv(weighted @ x, hermitian=True) @ (weighted @ rest)
-    return (even + deviations.squeeze(-1)).to(whole.dtype)
+    return (even + deviations).to(whole.dtype)

@@ -7,10 +7,12 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import InputError
-from vitrail.method.base import Batch, register
-from vitrail.method.layered import Block, Layered, Mixing, alone, block_of, check_start, weighted
+from vitrail.events import Passes
+from vitrail.fields import number, unseen
+from vitrail.method.base import register
+from vitrail.method.batch import Batch
+from vitrail.method.layered import Block, Layered, Mixing, alone, block_field, block_of, check_start, weighted
 from vitrail.model import Entry, Need, Relevance, View, full, relevances, trace_pixels, trace_tokens
-from vitrail.spec import unseen
 
 CONSERVING = Relevance(dense="plus", convolution="plus", renormalise=True)
 """The rules of T-Attr."""
@@ -27,7 +29,7 @@ def attention_relevance(view: View, batch: Batch, rules: Relevance, start: int) 
     """The (B, heads, T, T) relevance of the attention of each block from ``start`` on, and the readout's (B, T) row."""
     check_start(start, view)
     trace = trace_tokens(view, batch.images, rules, start)
-    found = relevances(view, batch.score(trace.logits), trace.attention)
+    found = relevances(view, batch.learn(trace.logits).score(trace.logits), trace.attention)
     return found, view.readout_weights(trace, view.layout(batch.size))
 
 
@@ -43,13 +45,16 @@ class TAttr(Mixing):
     """
 
     identity: ClassVar[bool] = True
-    start: Block = alone(0)
+    start: Block = block_field(0, alone=True)
     normalise: bool = alone(False, "rollout")  # type: ignore[misc]
+
+    def passes(self, view: View, size: tuple[int, int]) -> Passes:
+        return Passes(2, 2)
 
     def matrices(self, view: View, batch: Batch, start: int) -> tuple[list[Tensor], Tensor]:
         found, row = attention_relevance(view, batch, CONSERVING, start)
         trace = view.trace(batch.images, attention=True, start=start)
-        gradients = view.gradient(batch.score(trace.logits), trace.attention[start:])
+        gradients = view.gradient(batch.learn(trace.logits).score(trace.logits), trace.attention[start:])
         return [(r * full(gradient)).relu().mean(1) for r, gradient in zip(found, gradients)], row
 
     def rolled(self, view: View, batch: Batch, start: int) -> Tensor:
@@ -80,7 +85,7 @@ class PartialLRP(Mixing):
 
     identity: ClassVar[bool] = True
     normalise: ClassVar[bool] = False
-    layer: Block = alone(-1)
+    layer: Block = block_field(-1, alone=True)
     rules: AttentionRules = "original"
 
     def matrices(self, view: View, batch: Batch, start: int) -> tuple[list[Tensor], Tensor]:
@@ -116,13 +121,11 @@ class LRP(Layered):
         composite="auto takes it on models without token blocks",
     )
     entry: Entry = alone("box")
-    epsilon: float = 1e-6
+    epsilon: float = number(1e-6, above=0, high=1_000_000)
     start: Start = "one"
     wide: bool = alone(True)
 
     def __post_init__(self) -> None:
-        if self.epsilon <= 0:
-            raise InputError(f"lrp needs an epsilon above 0, but epsilon={self.epsilon} was given")
         if not self.wide and self.to == "tokens":
             raise InputError("lrp(wide=False) is for CNNs, which have no tokens; leave out to=tokens")
         if self.to == "tokens" and self.entry != "box":
@@ -149,13 +152,15 @@ class LRP(Layered):
         if not self.wide and view.blocks is not None:
             raise InputError(f"lrp(wide=False) is for CNNs, but {view.name} has token blocks; use lrp")
         logits, leaves = trace_pixels(view, batch.images, self._chosen(view), self.entry, self.wide)
-        found = relevances(view, batch.score(logits), leaves, self.start == "logit")
+        found = relevances(view, batch.learn(logits).score(logits), leaves, self.start == "logit")
         return torch.stack(found).sum((0, 2))
 
     def layers(self, view: View, batch: Batch, start: int) -> Tensor:
         check_start(start, view)
         trace = trace_tokens(view, batch.images, self._chosen(view), start)
-        found = relevances(view, batch.score(trace.logits), trace.states[:-1], self.start == "logit")
+        found = relevances(
+            view, batch.learn(trace.logits).score(trace.logits), trace.states[:-1], self.start == "logit"
+        )
         return torch.stack([r.sum(-1) for r in found])
 
     def check(self, view: View) -> None:

@@ -1,4 +1,4 @@
-"""What a model answers while a picture appears, or goes, along a map; and what that curve is worth."""
+"""Insertion, deletion and their kin: show or hide a picture in the order of a map, and measure the curve of answers."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -10,11 +10,11 @@ from PIL import Image
 from torch import Tensor
 
 from vitrail.errors import InputError
+from vitrail.fields import number, unseen
 from vitrail.metric.base import Metric, register
 from vitrail.metric.case import Answers, Case, Enlarge, Path, Sign, Whose
 from vitrail.metric.similarity import spearman
 from vitrail.perturb import Baseline, BlackPixel, RiseBlur, Score, ZeroNorm
-from vitrail.spec import unseen
 
 AreaRule = Literal["trapezoid", "mean", "integral"]
 """``trapezoid`` over all points, divided by the width (RISE); ``mean`` of all points but the first (AHA, TIS);
@@ -156,10 +156,20 @@ class CurveMetric(Metric):
 
 @dataclass(frozen=True)
 class _Pixels(CurveMetric):
-    """The target's answer along a path of pixels."""
+    """The target's answer along a path of pixels.
+
+    Attributes:
+        baseline: What the picture appears over, or leaves behind.
+        step: Pixels at a time, a 224th of them by default.
+        area: How the curve becomes one number.
+        sign: What of the map orders the pixels.
+        target: The class whose answer counts.
+        score: Its probability or its logit.
+        enlarge: How the map gets the picture's size.
+    """
 
     baseline: Baseline = ZeroNorm()
-    step: int | None = None
+    step: int | None = number(None, low=1, high=10**9)
     area: AreaRule = unseen("trapezoid", integral="a path over the whole picture is 1 wide: the trapezoid's area")
     sign: Sign = "signed"
     target: Whose = "explained"
@@ -302,10 +312,19 @@ class Monotonicity(_Pixels):
 
 @dataclass(frozen=True)
 class _Accuracy(CurveMetric):
-    """Whether the model still gives a class while the picture goes."""
+    """Whether the model still gives a class while the picture goes.
+
+    Attributes:
+        baseline: What it is painted over with.
+        shares: The shares of the pixels that are painted over.
+        area: How the curve becomes one number.
+        sign: What of the map orders the pixels.
+        target: The class.
+        enlarge: How the map gets the picture's size.
+    """
 
     baseline: Baseline = BlackPixel()
-    shares: tuple[float, ...] = TENTHS
+    shares: tuple[float, ...] = number(TENTHS, low=0, high=1, most=1000)
     area: AreaRule = "trapezoid"
     sign: Sign = "signed"
     target: Whose = "label"

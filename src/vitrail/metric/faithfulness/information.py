@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import InputError
+from vitrail.fields import number, random_seed, unseen
 from vitrail.method import checksum
 from vitrail.metric.base import Metric, register
 from vitrail.metric.case import Case, Enlarge, Sign, Whose
 from vitrail.metric.faithfulness import pic
 from vitrail.metric.faithfulness.bokeh import Bools, Bytes, Floats
-from vitrail.spec import unseen
 
 XRAI = "Kapishnikov et al. 2019 (XRAI)"
 
@@ -37,10 +37,10 @@ class _Information(Metric):
 
     answer: ClassVar[Literal["sic", "aic"]]
     aggregate: Literal["mean", "median"] = "mean"
-    least: float = 0.8
-    thresholds: tuple[float, ...] = pic.THRESHOLDS
-    share: float = 0.01
-    seed: int = 0
+    least: float = number(0.8, low=0, high=1)
+    thresholds: tuple[float, ...] = number(pic.THRESHOLDS, low=0, high=1, most=1000)
+    share: float = number(0.01, low=0, high=1)
+    seed: int = random_seed()
     sign: Sign = "signed"
     target: Whose = "predicted"
     enlarge: Enlarge = "auto"
@@ -68,7 +68,7 @@ class _Information(Metric):
         restore = case.view.preprocess.restore
         pictures = np.stack([np.asarray(restore(image)) for image in case.images])
         keys = checksum(case.images).abs().tolist()
-        masks = np.stack([pic.random_mask(case.size, (self.seed, key), self.share) for key in keys])
+        masks = np.stack([pic.random_mask(case.size, (self.seed % 2**64, key), self.share) for key in keys])
         heat = case.heat(self.sign, self.enlarge).float().cpu().numpy()
         return pictures, heat, masks, pic.asker(case.view, classes.cpu())
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vitrail.errors import InputError
+from vitrail.fields import PASSES, number
 from vitrail.metric.base import Metric, register, skip
 from vitrail.metric.case import Case, Enlarge, Sign, Whose
 from vitrail.model import full
@@ -116,20 +116,13 @@ class IROF(Metric):
         enlarge: How the map gets the picture's size.
     """
 
-    segments: int = 100
-    compactness: float = 10.0
-    iterations: int = 10
+    segments: int = number(100, low=1, high=10_000, cost=PASSES)
+    compactness: float = number(10.0, above=0, high=1_000_000)
+    iterations: int = number(10, low=0, high=1000)
     baseline: Baseline = IMAGE_MEAN
     sign: Sign = "signed"
     target: Whose = "explained"
     enlarge: Enlarge = "auto"
-
-    def __post_init__(self) -> None:
-        if self.segments < 1 or self.compactness <= 0 or self.iterations < 0:
-            raise InputError(
-                f"irof needs at least 1 segment, a compactness above 0 and no negative number of iterations, but "
-                f"segments={self.segments}, compactness={self.compactness}, iterations={self.iterations} were given"
-            )
 
     def cut(self, case: Case) -> Tensor:
         """(B, H, W): the superpixel each pixel belongs to."""

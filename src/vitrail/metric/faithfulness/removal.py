@@ -11,11 +11,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from vitrail.fields import number, unseen
 from vitrail.metric.base import Metric, register
 from vitrail.metric.case import Answers, Case, Path, Sign, Walk, Whose
 from vitrail.metric.faithfulness.curve import TENTHS, AreaRule, Curve, CurveMetric, hits
 from vitrail.perturb import Baseline
-from vitrail.spec import unseen
 
 ERASER = (0.01, 0.05, 0.1, 0.2, 0.5)
 SKIPPLUS = "Lu et al. 2021, Mehri et al. 2024 (SkipPLUS)"
@@ -36,9 +36,9 @@ class _Tokens(CurveMetric):
 
     answer: ClassVar[str] = "probability"
     """What is drawn, in words."""
-    shares: tuple[float, ...] = TENTHS
+    shares: tuple[float, ...] = number(TENTHS, low=0, high=1, most=1000)
     baseline: Baseline | None = None
-    step: int | None = None
+    step: int | None = number(None, low=1, high=10**9)
     area: AreaRule = unseen("trapezoid", integral="with a baseline the path is 1 wide: the trapezoid's area")
     sign: Sign = "signed"
     target: Whose = "explained"
@@ -155,7 +155,7 @@ class _Eraser(Metric):
         target: The class whose probability counts.
     """
 
-    shares: tuple[float, ...] = ERASER
+    shares: tuple[float, ...] = number(ERASER, low=0, high=1, most=1000)
     baseline: Baseline | None = None
     sign: Sign = "signed"
     target: Whose = "explained"

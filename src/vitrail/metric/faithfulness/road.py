@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vitrail.errors import InputError
+from vitrail.fields import number, random_seed
 from vitrail.method import Batch
 from vitrail.metric.base import Metric, register
 from vitrail.metric.case import Answers, Case, Enlarge, Sign, Whose
@@ -178,20 +178,13 @@ class _Road(Metric):
         seed: Another seed draws other noise.
     """
 
-    shares: tuple[float, ...] = TENTHS
-    noise: float = 0.01
+    shares: tuple[float, ...] = number(TENTHS, low=0, high=1, most=1000)
+    noise: float = number(0.01, low=0, high=1000)
     score: Literal["probability", "accuracy"] = "probability"
     sign: Sign = "signed"
     target: Whose = "explained"
     enlarge: Enlarge = "auto"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not self.shares or not all(0 <= share <= 1 for share in self.shares) or self.noise < 0:
-            raise InputError(
-                f"{self.id} needs shares between 0 and 1 and noise of 0 or more, but "
-                f"shares={self.shares}, noise={self.noise} were given"
-            )
+    seed: int = random_seed()
 
     def _means(self, case: Case) -> tuple[Tensor, Tensor]:
         """(B,) the mean answers with the highest pixels removed, and with the lowest."""

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vitrail.errors import InputError
+from vitrail.fields import PASSES, number, random_seed
 from vitrail.method import Batch
 from vitrail.metric.base import Metric, register
 from vitrail.metric.case import Answers, Case, Enlarge, Sign, Whose
@@ -75,23 +75,18 @@ class Infidelity(Metric):
         seed: Another seed draws other changes.
     """
 
-    samples: int = 64
+    samples: int = number(64, low=1, high=10_000, cost=PASSES)
     perturbation: Literal["square", "gaussian"] = "square"
     baseline: Baseline = ZeroNorm()
-    side: float = 0.25
-    sigma: float = 0.2
+    side: float = number(0.25, above=0, high=1)
+    sigma: float = number(0.2, low=0, high=1000)
     normalise: bool = True
     score: Score = "logit"
     target: Whose = "explained"
     enlarge: Enlarge = "auto"
-    seed: int = 0
+    seed: int = random_seed()
 
     def __post_init__(self) -> None:
-        if self.samples < 1 or not 0 < self.side <= 1 or self.sigma < 0:
-            raise InputError(
-                f"infidelity needs at least 1 sample, a side above 0 and up to 1, and a sigma of 0 or more, but "
-                f"samples={self.samples}, side={self.side}, sigma={self.sigma} were given"
-            )
         if self.perturbation == "square":
             self.refuse_unread("perturbation=square", "adds no noise", ["sigma"], "use perturbation=gaussian")
         else:
@@ -102,7 +97,7 @@ class Infidelity(Metric):
         canvas, draw = self._squares(case) if self.perturbation == "square" else self._noise(case)
         share = case.maps[0].numel() / (case.size[0] * case.size[1])
         heat = share * case.heat("signed", self.enlarge).flatten(1).double()
-        with case.view.still():  # never in inference mode, whose tensors cannot be written to below
+        with case.view.still(turns=True):  # never in inference mode, whose tensors cannot be written to below
             foretold = heat.new_empty(len(case), self.samples)
 
         def shown(which: Tensor, number: Tensor) -> Tensor:
@@ -164,20 +159,13 @@ class FaithfulnessCorrelation(Metric):
         seed: Another seed draws other sets.
     """
 
-    samples: int = 500
-    share: float = 0.1
+    samples: int = number(500, low=2, high=10_000, cost=PASSES)
+    share: float = number(0.1, above=0, below=1)
     baseline: Baseline = ZeroNorm()
     score: Score = "logit"
     sign: Sign = "signed"
     target: Whose = "explained"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.samples < 2 or not 0 < self.share < 1:
-            raise InputError(
-                f"faithfulness_correlation needs at least 2 samples and a share between 0 and 1, but "
-                f"samples={self.samples}, share={self.share} were given"
-            )
+    seed: int = random_seed()
 
     def measure(self, case: Case) -> Tensor:
         case.classes(self.target)

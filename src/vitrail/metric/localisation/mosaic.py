@@ -8,10 +8,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vitrail.errors import InputError
+from vitrail.fields import number, random_seed
 from vitrail.method import Batch, checksum
 from vitrail.metric.base import Metric, register
 from vitrail.metric.case import Case
-from vitrail.model import full, in_parts
+from vitrail.model import full
 
 NOTHING = 1e-7
 """A map whose positive part adds up to no more than this has none."""
@@ -56,8 +57,8 @@ def cell_of(number: int, cells: int, size: tuple[int, int]) -> tuple[slice, slic
 def drawn(pictures: list[Tensor], cells: int, size: tuple[int, int]) -> Tensor:
     """(3, H, W) pictures -> (3, height, width): a mosaic, each picture resized to its cell, so that none mix."""
     canvas = pictures[0].new_empty(3, *size)
-    for number, picture in enumerate(pictures):
-        rows, columns = cell_of(number, cells, size)
+    for cell, picture in enumerate(pictures):
+        rows, columns = cell_of(cell, cells, size)
         place = canvas[:, rows, columns]
         if place.shape != picture.shape:
             picture = F.interpolate(full(picture)[None], place.shape[1:], mode="bilinear", antialias=True)[0]
@@ -92,17 +93,10 @@ class GridPointingGame(Metric):
     """
 
     uses_others: ClassVar[bool] = True
-    cells: int = 2
-    confidence: float = 0.0
+    cells: int = number(2, low=2, high=16)
+    confidence: float = number(0.0, low=0, high=1)
     fit: Literal["shrink", "enlarge"] = "shrink"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.cells < 2 or not 0 <= self.confidence <= 1:
-            raise InputError(
-                f"grid_pointing_game needs 2 or more cells a row and a confidence from 0 to 1, but "
-                f"cells={self.cells}, confidence={self.confidence} were given"
-            )
+    seed: int = random_seed()
 
     @property
     def uncounted(self) -> str:
@@ -121,8 +115,7 @@ class GridPointingGame(Metric):
         which = torch.tensor(list(seats), device=case.view.device)
         mosaics = torch.stack([drawn(pictures_of(case, i, seat), self.cells, size) for i, seat in seats.items()])
         target = replace(case.target.take(which), rivals=rivals_of(case, list(seats.values())).to(which.device))
-        parts = in_parts(len(which), len(which), lambda part: case.explain(mosaics[part], target.take(part)))
-        maps = torch.cat([part for _, part in parts])
+        maps = case.explain(mosaics, target)
         assert case.method is not None
         heat = maps if maps.shape[1:] == size else case.method.enlarge(maps, size)
         shares = [share_of_cell(one, seat.index(OWN), self.cells) for one, seat in zip(heat, seats.values())]

@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import InputError, option
+from vitrail.fields import number
 from vitrail.metric.base import Metric, register, skip
 from vitrail.metric.case import Case, Enlarge
 from vitrail.metric.localisation import measures
+from vitrail.perturb import WIDEST
 
 
 def object_and_rest(case: Case) -> tuple[Tensor, Tensor]:
@@ -61,13 +63,8 @@ class PointingGame(_Localisation):
         below: Images whose object covers this share or more do not count; 0.5 in TIS's protocol.
     """
 
-    tolerance: float = 0.0
-    below: float | None = None
-
-    def __post_init__(self) -> None:
-        _check_below(self, self.below)
-        if self.tolerance < 0:
-            raise InputError(f"pointing_game's tolerance must be 0 pixels or more, but {self.tolerance} was given")
+    tolerance: float = number(0.0, low=0, high=10_000)
+    below: float | None = number(None, above=0, high=1)
 
     def _found(self, case: Case, objects: Tensor) -> Tensor:
         found = measures.pointing_game(self._heat(case, -torch.inf), objects, self.tolerance)
@@ -87,20 +84,12 @@ class EnergyPointingGame(_Localisation):
     """
 
     sign: Literal["absolute", "positive"] = "absolute"
-    below: float | None = None
-
-    def __post_init__(self) -> None:
-        _check_below(self, self.below)
+    below: float | None = number(None, above=0, high=1)
 
     def _found(self, case: Case, objects: Tensor) -> Tensor:
         heat = self._heat(case, 0)
         found = measures.energy_pointing_game(heat.relu() if self.sign == "positive" else heat, objects)
         return skip(found, objects.float().mean((1, 2)) >= (2 if self.below is None else self.below))
-
-
-def _check_below(metric: Metric, below: float | None) -> None:
-    if below is not None and not 0 < below <= 1:
-        raise InputError(f"{metric.id}'s below must be a share above 0 and up to 1, but {below} was given")
 
 
 def _check_blur(metric: Metric, kernel: int) -> None:
@@ -119,8 +108,8 @@ class RegionAttribution(_Localisation):
         sigma: Its standard deviation, which the paper does not tell.
     """
 
-    kernel: int = 11
-    sigma: float = 2.0
+    kernel: int = number(11, low=1, high=WIDEST, only="odd")
+    sigma: float = number(2.0, above=0, high=1000)
 
     def __post_init__(self) -> None:
         _check_blur(self, self.kernel)
@@ -143,9 +132,9 @@ class _Overlap(_Localisation):
         sigma: Its standard deviation.
     """
 
-    threshold: Threshold = "mean"
-    kernel: int = 1
-    sigma: float = 2.0
+    threshold: Threshold = number("mean", low=-1e30, high=1e30)
+    kernel: int = number(1, low=1, high=WIDEST, only="odd")
+    sigma: float = number(2.0, above=0, high=1000)
 
     def __post_init__(self) -> None:
         _check_blur(self, self.kernel)

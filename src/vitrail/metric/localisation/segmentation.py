@@ -6,6 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from vitrail.fields import number
 from vitrail.metric.base import Metric, register, skip
 from vitrail.metric.case import Case, Enlarge
 from vitrail.metric.faithfulness.masked import unit
@@ -80,7 +81,7 @@ class Segmentation(Metric):
     score: Literal["miou", "pixel_accuracy", "map", "f1"] = "miou"
     level: Literal["dataset", "image"] = "dataset"
     f1: Literal["true", "rows"] = "true"
-    threshold: Threshold = "mean"
+    threshold: Threshold = number("mean", low=0, high=1)
     enlarge: Enlarge = "auto"
 
     def __post_init__(self) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from vitrail.errors import InputError
+from vitrail.fields import number, random_seed
 from vitrail.method import Method, SmoothGrad
 from vitrail.metric.base import Metric, register, skip
 from vitrail.metric.case import Case, signed
@@ -230,8 +231,8 @@ class Forgetful:
 def cascade(view: View, init: Init = "model", seed: int = 0, steps: int | None = None) -> Iterator[nn.Module]:
     """A copy of the model that has lost more and more; one and the same copy each time, changed in between."""
     copied = Forgetful(view, init, seed)
-    for number in chosen(len(copied.stages), steps):
-        yield copied.after(number)
+    for lost in chosen(len(copied.stages), steps):
+        yield copied.after(lost)
 
 
 def forgetful(view: View, init: Init, seed: int) -> Forgetful:
@@ -290,12 +291,8 @@ class _Cascade(Metric):
     similarity: Similarity = "spearman"
     sign: Literal["absolute", "signed"] = "absolute"
     init: Init = "model"
-    seed: int = 0
-    steps: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.steps is not None and self.steps < 1:
-            raise InputError(f"{self.id} needs at least 1 step, but steps={self.steps} was given")
+    seed: int = random_seed()
+    steps: int | None = number(None, low=1, high=10_000)
 
     def _method(self, method: Method) -> Method:
         """How maps are made."""
@@ -372,17 +369,9 @@ class SmoothRandomisation(_Cascade):
         noise: The noise's standard deviation, as a share of the image's range of values.
     """
 
-    steps: int | None = 5
-    samples: int = 8
-    noise: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.samples < 1 or self.noise < 0:
-            raise InputError(
-                f"{self.id} needs at least 1 sample and noise of 0 or more, but "
-                f"samples={self.samples}, noise={self.noise} were given"
-            )
+    steps: int | None = number(5, low=1, high=10_000)
+    samples: int = number(8, low=1, high=10_000, cost="would explain each image {} times at every step")
+    noise: float = number(0.1, low=0, high=1000)
 
     def _method(self, method: Method) -> Method:
         return SmoothGrad(method, self.samples, self.noise, self.seed)

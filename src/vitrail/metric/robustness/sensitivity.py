@@ -7,11 +7,14 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import InputError
+from vitrail.fields import number, random_seed
 from vitrail.method import Batch, checksum
 from vitrail.metric.base import Metric, register
 from vitrail.metric.case import Case
 
 YEH = "Yeh et al. 2019"
+
+AGAIN = "would explain each image {} times"
 
 STEADY = 1e-3
 """Maps that move by less, when a method draws other random numbers, are those of a method that draws none."""
@@ -57,17 +60,10 @@ class _Sensitivity(Metric):
             counts too, or the ``same`` as for the clean picture, so that the noise alone does.
     """
 
-    samples: int = 10
-    radius: float = 0.02
-    seed: int = 0
+    samples: int = number(10, low=1, high=10_000, cost=AGAIN)
+    radius: float = number(0.02, low=0, high=1000)
+    seed: int = random_seed()
     draws: Literal["new", "same"] = "new"
-
-    def __post_init__(self) -> None:
-        if self.samples < 1 or self.radius < 0:
-            raise InputError(
-                f"{self.id} needs at least 1 sample and a radius of 0 or more, but "
-                f"samples={self.samples}, radius={self.radius} were given"
-            )
 
     def beside(self) -> tuple[Metric, ...]:
         return (NoiseFloor(self.samples, self.seed),) if self.draws == "new" and self.radius else ()
@@ -87,7 +83,7 @@ def moves(case: Case, samples: int, radius: float, seed: int, draws: Literal["ne
     own = checksum(case.images)
 
     def ask(part: slice) -> Tensor:
-        with case.view.still():  # never in inference mode, whose tensors no gradient can use
+        with case.view.still(turns=True):  # never in inference mode, whose tensors no gradient can use
             copies = noisy(case.images, seeds[:, part], radius)
             keys = seeds[:, part].T.flatten() if draws == "new" else own.repeat(len(copies))
             moved = case.explain(copies.flatten(0, 1), case.target.repeat(len(copies)), keys=keys)
@@ -145,12 +141,8 @@ class NoiseFloor(Metric):
         seed: Another seed draws other numbers.
     """
 
-    samples: int = 10
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.samples < 1:
-            raise InputError(f"noise_floor needs at least 1 sample, but samples={self.samples} was given")
+    samples: int = number(10, low=1, high=10_000, cost=AGAIN)
+    seed: int = random_seed()
 
     def measure(self, case: Case) -> Tensor:
         first = moves(case, 1, 0.0, self.seed, "new")[0]

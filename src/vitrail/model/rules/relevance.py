@@ -32,7 +32,8 @@ from vitrail.model.trace import Trace, first_of, logits_of, pool_among
 from vitrail.model.view import View
 
 Entry = Literal["box", "flat", "plain"]
-"""How a convolution on the pixels does: z^B within the image's range of values, evenly, or like any other."""
+"""The rule of a convolution on the pixels: z^B within the image's range of values (``box``), shared evenly (``flat``),
+or the rule of all other convolutions."""
 
 Made = TypeVar("Made")
 
@@ -384,7 +385,7 @@ def relevances(view: View, scores: Tensor, tensors: list[Tensor], whole: bool = 
 def _running(view: View, images: Tensor) -> Iterator[None]:
     """The model held still, in the graph, at full precision; one forward pass is counted."""
     _refuse_recurrence(view)
-    view.meter.forwards += len(images)
+    view.meter.begin(len(images))
     size = (images.shape[-2], images.shape[-1])
     if size != view.size:
         view.grid_at(size)  # says it in a sentence where the model cannot take that size

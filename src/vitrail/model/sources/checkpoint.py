@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.errors import InputError
+from vitrail.model.pictures import oddity
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Tensor]:
@@ -32,6 +33,16 @@ def read_checkpoint(path: str | Path) -> dict[str, Tensor]:
             state = state[key]
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise InputError(f"the checkpoint {path} holds no weights by name; save model.state_dict() instead")
+    nameless = next((key for key in state if not isinstance(key, str)), "")
+    if nameless != "":
+        raise InputError(
+            f"the checkpoint {path} holds no weights by name: one is called {nameless!r}, which is no text; "
+            "save model.state_dict() instead"
+        )
+    for key, value in state.items():
+        odd = oddity(value)
+        if odd is not None:
+            raise InputError(f"the checkpoint {path} holds {key} as a tensor that is {odd[0]}; save {odd[1]} instead")
     return {key.removeprefix("module."): value for key, value in state.items()}
 
 
@@ -49,6 +60,11 @@ def load_weights(module: nn.Module, weights: dict[str, Tensor], path: str) -> No
             raise InputError(
                 f"the checkpoint {path} does not fit the model: {key} is {tuple(weights[key].shape)} in the file "
                 f"but {tuple(value.shape)} in the model"
+            )
+        if weights[key].is_floating_point() != value.is_floating_point():
+            raise InputError(
+                f"the checkpoint {path} does not fit the model: {key} is {weights[key].dtype} in the file "
+                f"but {value.dtype} in the model"
             )
     extra = [key for key in weights if key not in wanted]
     if extra:
