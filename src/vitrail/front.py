@@ -251,6 +251,9 @@ def _part(view: View, method: Method, chunk: _Chunk, searches: Searches | None, 
     batches = batches_of(chunk.images, chunk.targets, chunk.logits.get(exact))
     with view.still(turns=True):
         found = explain_batch(view, method, batches, searches)
+        for batch in batches:
+            batch.settle(view)
+            batch.check()
     chunk.logits[exact] = batches[0].logits
     images, parts = len(chunk.images), [method.extras(one.searched.state) for one in found]
     if method.render_fields():

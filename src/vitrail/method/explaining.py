@@ -236,13 +236,13 @@ def explain_batch(
     Args:
         view: The model.
         method: The method, checked.
-        batches: The images once for each target, see `batches_of`.
+        batches: The images once for each target, see `batches_of`; afterwards each knows its target.
         searches: Where to look for searches made before, and to keep those made now.
     """
     found = _search(view, method, batches) if searches is None else _recall(view, method, batches, searches)
     explained = []
     for batch, searched in zip(batches, found):
-        batch.settle(view)
+        batch.aim(view)
         batch.check()
         one = render(method, searched)
         expected = (len(batch), *method.shape(view, batch.size))
