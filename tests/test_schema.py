@@ -92,7 +92,7 @@ def test_a_schema_tells_all_of_a_parameter() -> None:
         "type": ["number"],
         "range": {"low": 0, "high": 1},
         "default": 0.0,
-        "doc": "0 for the sparse map, 1 for the dense one; between them a mixture. See `Explanation.with_gamma`.",
+        "doc": "0 for the sparse map, 1 for the dense one; between them a mixture. See `Explanation.with_`.",
         "stage": "render",
         "was": [],
     }

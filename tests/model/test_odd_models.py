@@ -16,7 +16,7 @@ from helpers.state import state_of
 from helpers.zoo import pictures
 from vitrail import Explanation, InputError, evaluate, explain
 from vitrail.front import chosen
-from vitrail.method import METHODS, Batch
+from vitrail.method import METHODS, Batch, explain_batch
 from vitrail.metric import METRICS
 from vitrail.model import Need, View, load
 
@@ -105,12 +105,12 @@ def test_methods_say_that_they_ask_for_gradients(name: str, monkeypatch: pytest.
     assert method.requirements() <= view.offers  # this looks at the model, with gradients too
     grad = torch.autograd.grad
     monkeypatch.setattr(torch.autograd, "grad", lambda *args, **kwargs: (asked.append(1), grad(*args, **kwargs))[1])
-    method.evidence(view, Batch(pictures(1, SIZE)))
+    explain_batch(view, method, [Batch(pictures(1, SIZE))])
     assert bool(asked) == (Need.GRADIENTS in method.requirements())
 
 
 def test_a_target_that_is_detached_is_refused() -> None:
-    with pytest.raises(InputError, match="gives no gradient for this"):
+    with pytest.raises(InputError, match="have no gradient"):
         explain(load(cnn(), size=SIZE), pictures(1, SIZE), "saliency", lambda logits: logits[:, 1].detach())
 
 

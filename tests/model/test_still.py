@@ -208,6 +208,6 @@ def test_images_inside_others_are_forgotten_when_done() -> None:
                 with view.remembering(noisy):
                     found = view.trace(noisy)
                 assert view.trace(noisy) is found, "not yet: they are still the ones outside"
-            assert view._memory is not None
-            assert len(view._memory) == 1
+            assert view._own.memory is not None
+            assert len(view._own.memory) == 1
         assert view.trace(images) is first

@@ -86,5 +86,5 @@ def test_an_image_without_an_object_does_not_count(case: Case, name: str) -> Non
 def test_large_objects_may_be_left_out(case: Case, name: str) -> None:
     """The objects cover a quarter, and less than a fifth."""
     assert parse(f"{name}(below=0.2)").measure(case).isnan().tolist() == [True, False, True]
-    with pytest.raises(InputError, match="a share above 0 and up to 1, but 0"):
+    with pytest.raises(InputError, match="below to be above 0, up to 1, but below=0"):
         parse(f"{name}(below=0.0)")

@@ -111,8 +111,6 @@ def test_constant_maps_find_nothing(value: float) -> None:
     assert score(maps, masks) == pytest.approx([0.35])
     assert score(maps, masks, score="pixel_accuracy") == pytest.approx([0.7])
     assert score(maps, masks, score="f1") == score(maps, masks, score="f1", f1="rows") == [0]
-    whole = torch.ones(1, 10, 10)
-    assert score(maps, whole, threshold=-1.0) == [1], "no rest, and none found: it does not count"
 
 
 def test_thresholds_and_enlarging() -> None:
