@@ -160,7 +160,9 @@ def test_a_model_that_cannot_run():
 
 
 def test_a_model_that_answers_no_logits():
-    with pytest.raises(InputError, match=r"must answer \(batch, classes\) logits, but it answered \(2, 3, 8, 8\)"):
+    with pytest.raises(
+        InputError, match=r"must answer \(batch, classes\) logits in floating point, but it answered \(2, 3, 8, 8\)"
+    ):
         load(nn.Conv2d(3, 3, 1), size=(8, 8))
 
 

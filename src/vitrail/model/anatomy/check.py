@@ -213,16 +213,26 @@ def _gradients(logits: Tensor, wanted: Sequence[Tensor]) -> Sequence[Tensor | No
 
 
 def _gradient_at(x: Tensor, answer: Callable[[Tensor], Tensor]) -> Tensor | None:
-    """The gradient of an answer with respect to what it is made of; None where the model gives none."""
+    """The gradient of an answer with respect to what it is made of; None where the model gives none.
+
+    A model that overwrites what its gradient needs counts as one that gives it: relevance follows such calls.
+    """
     leaf = x.detach().requires_grad_()
     try:
         with torch.enable_grad():
             logits = answer(leaf)
-    except RuntimeError as error:
-        if "nference tensor" in str(error):  # weights made in inference mode can be in no graph
-            return None
+    except torch.OutOfMemoryError:
         raise
-    return _gradients(logits, [leaf])[0]
+    except RuntimeError:
+        with torch.no_grad():
+            answer(x.detach())  # what breaks without gradients too is the model's own error
+        return None
+    try:
+        return torch.autograd.grad(_mixed(logits), [leaf], allow_unused=True)[0]
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        return torch.zeros_like(leaf) if "modified by an inplace operation" in str(error) else None
 
 
 def _mixed(logits: Tensor) -> Tensor:
@@ -342,13 +352,21 @@ def takes_channels_last(view: "View", probe: Tensor, expected: Tensor) -> bool:
     return torch.allclose(found.float(), expected.float(), 1e-2, 1e-2 * float(expected.abs().max()), equal_nan=True)
 
 
+def _breaks_with_gradients(view: "View") -> bool:
+    """Whether the model answers, but not where its pixels want a gradient."""
+    try:
+        return not reaches_pixels(view)
+    except RuntimeError:  # the model's own
+        return False
+
+
 @contextmanager
 def reaching(view: "View") -> Iterator[None]:
     """Say it in a sentence when the model breaks because its pixels want a gradient."""
     try:
         yield
     except RuntimeError as error:
-        if isinstance(error, torch.OutOfMemoryError) or reaches_pixels(view):
+        if isinstance(error, torch.OutOfMemoryError) or not _breaks_with_gradients(view):
             raise
         raise InputError(
             f"{view.name} gives no gradient to its pixels ({_one_line(error)}); use a method that reads tokens, such "
