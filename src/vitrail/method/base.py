@@ -157,6 +157,7 @@ class Method(Configured, ABC):
             (B, rows, columns) float32, on the inputs' device.
 
         Example:
+            >>> import torch
             >>> from vitrail.method import Saliency
             >>> Saliency().attribute("demo", torch.zeros(2, 3, 144, 144), target=3).shape
             torch.Size([2, 144, 144])
