@@ -197,6 +197,8 @@ def checked_values(cls: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         cls: The dataclass.
         given: The values by the names of their parameters.
     """
+    if not given:
+        return {}
     facts, known = {field.name: field.metadata for field in dataclasses.fields(cls)}, hints(cls)
     found = {}
     for name, one in given.items():

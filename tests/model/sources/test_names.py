@@ -47,6 +47,9 @@ def tiny_clip(tmp_path_factory) -> str:
         ("zzzz", r"timm has no model called 'zzzz'; timm has no name like it"),
         ("", r"the model has no name"),
         ("vit_tiny_patch16_224.nonsense", r"timm has no weights called 'vit_tiny_patch16_224.nonsense'; see"),
+        ("torchvison/resnet50", r"there is no source of models called 'torchvison'; did you mean torchvision\?"),
+        ("nowhere/resnet50", r"timm has no model called 'nowhere/resnet50'"),
+        ("demo/other", r"there is no demo model called 'other'; give demo or demo/shortcut"),
         ("torchvision/resnet5o", r"torchvision has no classifier called 'resnet5o'; did you mean resnet50 or"),
         ("torchvision/fcn_resnet50", r"torchvision has no classifier called 'fcn_resnet50'"),
         ("open_clip/ViT-B32", r"open_clip has no model called 'ViT-B32'; did you mean ViT-B-32 or"),
@@ -73,6 +76,8 @@ def test_weights_that_cannot_be_fetched(monkeypatch, tiny_clip):
     with pytest.raises(InputError, match=f"the weights of hf/nobody/nothing {sentence}"):
         load("hf/nobody/nothing")
     assert time.perf_counter() - start < 20
+    with pytest.raises(InputError, match=f"the weights of timm/hf-hub:timm/nothing {sentence}"):
+        load("hf-hub:timm/nothing")
     monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", unreachable)
     with pytest.raises(
         InputError, match=r"weights of torchvision/squeezenet1_1 could .* \(no route to host\); without"

@@ -134,7 +134,7 @@ def _by_name(asked: Asked) -> Found:
         )
     if slash and family != "file" and family in SOURCES:
         return SOURCES[family].build(replace(asked, name=rest))
-    near = SOURCES.near(family) if slash else []
+    near = SOURCES.near(family) if slash and ":" not in family else []  # hf-hub:OWNER/NAME is a name of timm's
     if near:
         raise InputError(f"there is no source of models called {family!r}; did you mean {' or '.join(near)}?")
     return SOURCES["timm"].build(asked)
