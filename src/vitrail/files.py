@@ -48,6 +48,21 @@ def remove(path: Path) -> None:
         raise _unwritable(path, error) from error
 
 
+def legible(text: str) -> str:
+    r"""A text that any encoding can hold: what is no letter, as in the name of a file that is not UTF-8, as a code.
+
+    Example:
+        >>> legible("café"), legible("caf\udce9")
+        ('café', 'caf\\udce9')
+    """
+    return text.encode(errors="backslashreplace").decode()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file so that it appears complete under its name, or not at all."""
+    write_whole(path, lambda file: file.write(legible(text).encode()))
+
+
 def json_bytes(value: Any) -> bytes:
     """A value as legible JSON in UTF-8, whatever stands in its texts: names of files may hold what is no letter."""
     text = json.dumps(value, indent=1, ensure_ascii=False)

@@ -1,5 +1,6 @@
 """The front door: `explain`."""
 
+import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from vitrail.errors import InputError, option
 from vitrail.events import Cancel, Observer, Passes, current, observers_of, working
 from vitrail.explanation import Explanation
+from vitrail.files import legible
 from vitrail.method import Batch, Method, Searched, Searches, batches_of, explain_batch, joined, parse
 from vitrail.model import (
     Likeness,
@@ -325,6 +327,6 @@ def _whole(
 def called(source: Any, i: int) -> str:
     """What image ``i`` is called in results."""
     if isinstance(source, str | Path):
-        return Path(source).name
+        return legible(Path(source).name)
     name = getattr(source, "filename", "")
-    return Path(name).name if name else f"image {i}"
+    return legible(Path(os.fsdecode(name)).name) if name else f"image {i}"

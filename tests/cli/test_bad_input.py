@@ -73,6 +73,48 @@ def test_pictures_that_cannot_be_read(name: str, company: str, good: Path, tmp_p
     assert remedy in said
 
 
+@pytest.mark.parametrize("verb", ["explain", "evaluate"])
+@pytest.mark.parametrize("kind", ["text.jpg", "truncated.jpg"])
+def test_broken_pictures_are_refused_before_a_model_is_loaded(
+    verb: str, kind: str, good: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vitrail.model.load", lambda *_, **__: pytest.fail("the model is loaded"))
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for i in range(5):
+        BAD_FILES[kind][0](folder / f"{i}.jpg")
+    assert cli.main([verb, str(folder), "--method", "random"]) == 2
+    said = capsys.readouterr().err
+    assert str(folder / "0.jpg") in said
+    if kind == "text.jpg":
+        assert said.endswith("5 of 5 pictures cannot be opened.\n")
+        assert cli.main([verb, str(good), str(folder), "--method", "random"]) == 2
+        assert "5 of 6 pictures cannot be opened" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["text.jpg", "truncated.jpg"])
+def test_runs_on_broken_pictures_alone_are_refused_before_a_model_is_loaded(
+    kind: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("vitrail.bench.runner.load", "vitrail.bench.recommend.choose.load"):
+        monkeypatch.setattr(place, lambda *_, **__: pytest.fail("the model is loaded"))
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for i in range(3):
+        BAD_FILES[kind][0](folder / f"{i}.jpg")
+    bench = ["bench", "scenes", "--part", "object", "--methods", "random", "--metrics", "sparseness"]
+    several = [str(path) for path in sorted(folder.iterdir())]
+    for words in (
+        [*bench, "--data", f"folder:{folder}", "--out", str(tmp_path / "run")],
+        ["recommend", "--model", "demo", "--methods", "ixg", "--images", str(folder)],
+        ["recommend", "--model", "demo", "--methods", "ixg", "--images", *several],
+    ):
+        assert cli.main(words) == 2
+        said = capsys.readouterr().err
+        assert re.search(r"none of 3 pictures of .* can be read; the first, .*0\.jpg: ", said)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_folder_without_pictures(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "a.txt").write_text("a")

@@ -353,6 +353,22 @@ def test_the_source_is_left_alone():
     assert pixel(plain) == RED
 
 
+def test_looking_at_files_costs_little_and_says_how_many_are_broken(tmp_path, monkeypatch):
+    paths = [tmp_path / f"{i}.png" for i in range(6)]
+    for path in paths:
+        photo().save(path)
+    pictures.refuse_broken(paths)
+    paths[3].write_bytes(paths[3].read_bytes()[:2000])  # broken behind its beginning: told when it is read
+    pictures.refuse_broken(paths)
+    paths[4].write_text("no picture")
+    with pytest.raises(InputError, match=r"4\.png is not a picture file: give .* file\.$"):
+        pictures.refuse_broken(paths)
+    with pytest.raises(InputError, match=r"Cannot read .*3\.png whole .* 2 of 6 pictures cannot be opened\.$"):
+        pictures.refuse_broken([paths[3], *paths[:3], *paths[4:]])
+    monkeypatch.setattr(pictures, "LOOKED_AT", 4)
+    pictures.refuse_broken(paths)
+
+
 def test_expand_lists_a_folder_by_name(tmp_path):
     for name in ("b.PNG", "a.jpg", "c.webp", ".hidden.jpg", "notes.txt"):
         (tmp_path / name).touch()

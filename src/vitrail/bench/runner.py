@@ -106,6 +106,7 @@ class Bench:
         if limit is not None and self.plan.filter.given:
             limit *= CANDIDATES
         self.every = dataset(self.plan.data).limit(limit)
+        self.every.check_readable()
         self.view = load(self.plan.model, checkpoint, size=self.plan.size, device=self.device)
         for spec in self.plan.methods:
             parse_method(spec).check(self.view)

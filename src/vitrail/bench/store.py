@@ -19,7 +19,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from vitrail.bench import sealed
 from vitrail.errors import InputError, option
-from vitrail.files import check_writable, json_bytes
+from vitrail.files import check_writable, json_bytes, legible
 
 MANIFEST, PARTS, ENDING = "manifest.json", "parts", ".parquet"
 
@@ -89,7 +89,7 @@ class Store:
 
     def note(self, name: str, text: str) -> None:
         """Put down a text beside the parts, in place of an older one of that name."""
-        self._put(name, text.encode(errors="backslashreplace"))
+        self._put(name, legible(text).encode())
 
     def noted(self, name: str) -> str | None:
         """A text that `note` put down; None where there is none."""

@@ -1,12 +1,14 @@
 """The command line: one file per verb."""
 
 import ctypes
+import errno
 import os
 import platform
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -55,12 +57,19 @@ TRIM_ABOVE, MOST_MAPPED = -1, -4
 LISTS = ("--method", "--metric", "--target", "--methods", "--metrics", "--classes", "--images", "--data", "--part")
 """Flags that may be repeated: ``--method ig --method rollout`` means ``--method ig rollout``."""
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+"""Why what is printed cannot be written."""
+
 SWITCHES = ("--quiet", "--compiled", "--repair")
 """Flags that stand alone."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run ``vitrail``. Exit codes: 0 done, 2 bad input, 130 interrupted, 141 nobody reads what it prints."""
+    """Run ``vitrail``.
+
+    Exit codes: 0 done, 1 what it prints cannot be written, 2 bad input, 130 interrupted, 141 nobody reads that.
+    """
+    _prepare_streams()
     try:
         try:
             return _run(list(sys.argv[1:] if argv is None else argv))
@@ -68,17 +77,48 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()  # here, not at the end of the process, where Python would print a traceback
     except BrokenPipeError:
         return _unread()
+    except OSError as error:
+        if error.errno not in FULL or error.filename is not None:  # of a file that has a name
+            raise
+        _forget_output()
+        return _refuse(f"what it prints cannot be written ({error.strerror or error})", 1)
     except SystemExit as left:
         if isinstance(left.__context__, BrokenPipeError):  # rich's answer to one
             return _unread()
         raise
 
 
+def _prepare_streams() -> None:
+    """Print nowhere where a stream is closed; print what no encoding knows, as names of files may hold, as a code."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  until the process ends
+        elif isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def _unread() -> int:
     """What reads the output has ended, as ``| head`` does: end too, without a word."""
+    _forget_output()
+    return 141
+
+
+def _forget_output() -> None:
+    """Let what is still to be printed go nowhere: Python tries once more when it ends."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 141
+
+
+def _refuse(sentence: object, code: int = 2) -> int:
+    """Say what is wrong, as far as anything can be said; the exit code."""
+    try:
+        print(f"vitrail: {sentence}", file=sys.stderr)
+    except BrokenPipeError:
+        raise
+    except OSError:
+        pass
+    return code
 
 
 def _run(argv: list[str]) -> int:
@@ -87,8 +127,7 @@ def _run(argv: list[str]) -> int:
         if arguments and arguments[0] in VERBS and not {"-h", "--help"} & set(arguments):
             check_values(arguments, VERBS[arguments[0]])
     except InputError as error:
-        print(f"vitrail: {error}", file=sys.stderr)
-        return 2
+        return _refuse(error)
     if arguments == ["--version"]:
         print(f"vitrail {__version__}")
         return 0
@@ -104,11 +143,9 @@ def _run(argv: list[str]) -> int:
         with speaking(flags_of(verb)), warning_plainly():
             verb.run()
     except InputError as error:
-        print(f"vitrail: {error}", file=sys.stderr)
-        return 2
+        return _refuse(error)
     except KeyboardInterrupt:
-        print("vitrail: stopped", file=sys.stderr)
-        return 130
+        return _refuse("stopped", 130)
     return 0
 
 

@@ -39,7 +39,7 @@ class Evaluate(Looking):
         """Evaluate, write, and print the table."""
         from vitrail import evaluate
         from vitrail.data import BoxError
-        from vitrail.files import check_writable, slug, write_whole
+        from vitrail.files import check_writable, slug, write_text
 
         check_methods(self.method)
         check_named("--metric", self.metric, "metric", "give one such as deletion, or see: vitrail metrics")
@@ -59,7 +59,7 @@ class Evaluate(Looking):
             raise InputError(f"{lines[error.image].own.where}: {error.said}") from error
         found.to_parquet(self.out / "scores.parquet")
         text = f"# {found.model}, {len(found.images)} pictures\n\n{found.table()}\n"
-        write_whole(self.out / "scores.md", lambda file: file.write(text.encode()))
+        write_text(self.out / "scores.md", text)
         for row in {row.metric: row for row in found.rows if row.curve is not None}.values():
             found.draw(row.metric, self.out / "curves" / f"{slug(row.metric)}.png")
         if not self.quiet:

@@ -39,7 +39,7 @@ class Explain(Looking):
         """Explain, write, and say where."""
         from vitrail.explanation import sheet_of
         from vitrail.files import check_writable, write_whole
-        from vitrail.front import explain_each
+        from vitrail.front import called, explain_each
 
         check_methods(self.method)  # a typo should be told before a model is loaded
         check_named("--target", self.target, "thing to explain", "give predicted, or a class by its name or number")
@@ -54,7 +54,7 @@ class Explain(Looking):
         pictures = [view.preprocess.picture(source) for source in sources[:SHEET_ROWS]]
         inputs = [*(view.preprocess.normalise(picture) for picture in pictures), *sources[SHEET_ROWS:]]
         what: dict[str, Any] = {"targets": aims} if len(aims) > 1 else {"target": next(iter(aims.values()))}
-        names = [Path(source).name for source in sources]
+        names = [called(source, i) for i, source in enumerate(sources)]
         found = explain_each(view, inputs, self.method, names=names, **what, **self.how())
         columns = {(one.method, name): own for one in found for name, own in zip(aims, one.each())}
         heads = [f"{method}: {column_name(target, one)}" for (method, target), one in columns.items()]

@@ -51,12 +51,14 @@ class Looking:
     quiet: Quiet = False
 
     def sources(self) -> list[Any]:
-        """The pictures, of which there must be some."""
-        from vitrail.model import sources_of
+        """The pictures, of which there must be some; those that are broken are told before a model is loaded."""
+        from vitrail.model import pictures, sources_of
 
         if not self.images:
             raise InputError("no picture was given; give picture files or a folder")
-        return sources_of(list(self.images))
+        found = sources_of(list(self.images))
+        pictures.refuse_broken(found)
+        return found
 
     def view(self) -> "View":
         """The model."""

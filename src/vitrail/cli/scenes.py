@@ -44,7 +44,7 @@ class Scenes:
         from PIL import Image
 
         from vitrail.data import dataset
-        from vitrail.files import check_writable, write_whole
+        from vitrail.files import check_writable, write_text, write_whole
 
         for name, least in (("count", 1), ("seed", 0)):
             if getattr(self, name) < least:
@@ -66,7 +66,7 @@ class Scenes:
             (self.out / name).unlink(missing_ok=True)
         text = io.StringIO()
         csv.writer(text).writerows(rows)
-        write_whole(self.out / LABELS, lambda file: file.write(text.getvalue().encode()))
+        write_text(self.out / LABELS, text.getvalue())
         say(f"pictures: {self.out / 'pictures'}; classes, boxes and masks: {self.out / LABELS}", self.quiet)
 
 

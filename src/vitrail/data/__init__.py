@@ -4,6 +4,7 @@ from vitrail.data.assets import VARIABLE as ASSETS
 from vitrail.data.items import Dataset, Item
 from vitrail.data.kinds import KINDS, dataset
 from vitrail.data.masks import BoxError, check_boxes, check_truth, is_input, masks_of
+from vitrail.data.readers import PictureFile
 
 __all__ = [
     "ASSETS",
@@ -11,6 +12,7 @@ __all__ = [
     "BoxError",
     "Dataset",
     "Item",
+    "PictureFile",
     "check_boxes",
     "check_truth",
     "dataset",

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vitrail.errors import InputError, option
+from vitrail.files import legible
+from vitrail.model import pictures
 
 Mask: TypeAlias = NDArray[np.int8]
 Box: TypeAlias = tuple[float, float, float, float]
@@ -60,6 +62,7 @@ class Item:
     present: tuple[tuple[int, ...], ...] | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "name", legible(self.name))
         if not self.accepted and self.label is not None:
             object.__setattr__(self, "accepted", (self.label,))
 
@@ -151,6 +154,18 @@ class Dataset(Sequence[Item]):
             raise InputError(f"{option('limit')} must be 1 or more, but {count} was given; leave it out to take all")
         chosen = np.linspace(0, len(self) - 1, count).round().astype(int)
         return replace(self, items=tuple(self.items[i] for i in chosen))
+
+    def check_readable(self) -> None:
+        """Refuse pictures of which none can be read. Reads no more than the first that can."""
+        first = ""
+        for item in self:
+            try:
+                pictures.read(item.picture())
+            except (ArithmeticError, IndexError, OSError, RuntimeError, ValueError) as error:
+                first = first or f"{item.name}: {error}"
+            else:
+                return
+        raise InputError(f"none of {len(self):,} pictures of {self.spec} can be read; the first, {first}")
 
     def fingerprint(self) -> str:
         """A hash of names, labels, boxes and file sizes. No picture is read; the folder's own place does not count."""

@@ -19,7 +19,7 @@ from torch import Tensor
 from vitrail import show
 from vitrail.errors import InputError
 from vitrail.explanation.draw import sheet_of, strip_of
-from vitrail.files import remove, write_whole
+from vitrail.files import json_bytes, remove, write_whole
 
 if TYPE_CHECKING:
     from vitrail.explanation.bundle import Bundle
@@ -377,12 +377,12 @@ class Explanation:
         """
         arrays = self.arrays()
         sheet = self.picture(style) if images is None else sheet_of([self], images, style=style)
-        text = json.dumps(self.manifest(), indent=1, ensure_ascii=False)
+        said = json_bytes(self.manifest())
         folder = Path(folder)
         remove(folder / "manifest.json")  # an older manifest must not vouch for the new maps
         write_whole(folder / "maps.npz", lambda file: np.savez_compressed(file, **arrays))  # type: ignore[arg-type]
         write_whole(folder / "overlay.png", lambda file: sheet.save(file, "PNG"))
-        write_whole(folder / "manifest.json", lambda file: file.write(text.encode()))
+        write_whole(folder / "manifest.json", lambda file: file.write(said))
         return folder
 
     @classmethod

@@ -237,7 +237,8 @@ class Scores:
         import pyarrow.parquet as pq
 
         try:
-            table = pq.read_table(path)
+            with Path(path).open("rb") as file:
+                table = pq.read_table(file)
             facts = json.loads(table.schema.metadata[b"vitrail"])
             values = table["value"].to_numpy().reshape(len(facts["rows"]), -1)
             rows = tuple(Score(**row, each=each) for row, each in zip(facts["rows"], values))

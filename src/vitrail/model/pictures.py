@@ -5,7 +5,7 @@ import os
 import struct
 import threading
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
@@ -28,6 +28,9 @@ _ACCEPTED = "a file path, a file's bytes, a PIL picture, a (H, W, 3) array or a 
 
 DEEPEST = 32
 """Lists of pictures that may lie one inside the other."""
+
+LOOKED_AT = 256
+"""Files at most that are looked at before any work is done."""
 
 Encoded: TypeAlias = bytes | bytearray | memoryview | io.BytesIO
 """The content of a picture file."""
@@ -57,7 +60,7 @@ def read(source: str | os.PathLike[Any] | Encoded | Image.Image | npt.NDArray[An
         (3, 2)
     """
     if isinstance(source, (str, os.PathLike)):
-        return _from_path(Path(os.fsdecode(source)))
+        return _from_path(Path(os.fsdecode(source)), _decoded)
     if isinstance(source, ENCODED):
         return _from_bytes(source.getvalue() if isinstance(source, io.BytesIO) else bytes(source))
     if isinstance(source, Image.Image):
@@ -118,7 +121,26 @@ def _from_folder(folder: Path) -> list[Path]:
     return found
 
 
-def _from_path(path: Path) -> Image.Image:
+def refuse_broken(paths: Sequence[str | os.PathLike[Any]]) -> None:
+    """Refuse files that are no pictures, or broken ones, before any work is done.
+
+    The first is read whole; of the others only the beginning is looked at, and of no more than `LOOKED_AT`.
+    """
+    said = ""
+    broken = 0
+    for i, path in enumerate(paths[:LOOKED_AT]):
+        try:
+            _from_path(Path(os.fsdecode(path)), _decoded if i == 0 else _opened)
+        except InputError as error:
+            said = said or str(error)
+            broken += 1
+    if broken > 1:
+        said += f" {broken} of {len(paths)} pictures cannot be opened."
+    if broken:
+        raise InputError(said)
+
+
+def _from_path(path: Path, look: Callable[[BinaryIO, str], Image.Image]) -> Image.Image:
     try:
         if path.is_dir():
             raise InputError(f"{path} is a folder, not a picture: give one of the files in it.")
@@ -128,9 +150,12 @@ def _from_path(path: Path) -> Image.Image:
             if not handle.read(1):
                 raise InputError(f"{path} is an empty file: download or copy the picture again.")
             handle.seek(0)
-            return _decoded(handle, str(path))
-    except OSError as error:
-        raise InputError(f"Cannot read {path} ({error.strerror or error}): check the file's permissions.") from error
+            return look(handle, str(path))
+    except (OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        why = getattr(error, "strerror", None) or error
+        raise InputError(f"Cannot read {path} ({why}): check the file's permissions.") from error
 
 
 def _from_bytes(data: bytes) -> Image.Image:
@@ -139,20 +164,25 @@ def _from_bytes(data: bytes) -> Image.Image:
     return _decoded(io.BytesIO(data), f"the picture given as {len(data):,} bytes")
 
 
-def _decoded(handle: BinaryIO, name: str) -> Image.Image:
+def _opened(handle: BinaryIO, name: str) -> Image.Image:
+    """A picture whose beginning was read, and no pixel yet."""
     Image.init()
     formats = [name for name in _FORMATS if name in Image.OPEN]
     try:
         with _FILTERS, warnings.catch_warnings():
             # Large but not absurd pictures are fine here; the absurd ones still raise DecompressionBombError.
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            picture = Image.open(handle, formats=formats)
+            return Image.open(handle, formats=formats)
     except UnidentifiedImageError as error:
         raise InputError(f"{name} is not a picture file: give a JPEG, PNG, GIF, WebP, TIFF or BMP file.") from error
     except Image.DecompressionBombError as error:
         raise InputError(f"{name} has too many pixels to be opened safely: make it smaller first.") from error
     except Exception as error:  # PIL's decoders answer a broken header with nearly any exception type
         raise InputError(f"{name} is a broken picture file ({error}): download or copy it again.") from error
+
+
+def _decoded(handle: BinaryIO, name: str) -> Image.Image:
+    picture = _opened(handle, name)
     with picture:
         converted = _from_pil(picture, name)
     if picture.format in ("JPEG", "MPO") and ImageFile.LOAD_TRUNCATED_IMAGES and _ends_early(handle):

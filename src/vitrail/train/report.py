@@ -13,7 +13,7 @@ from torch import Tensor
 from vitrail import show
 from vitrail.errors import InputError
 from vitrail.events import observers_of, working
-from vitrail.files import write_whole
+from vitrail.files import write_text, write_whole
 from vitrail.method import AHA, Batch, Method, explain_batch, parse
 from vitrail.metric import interval
 from vitrail.model import Target
@@ -116,7 +116,7 @@ def write_report(
         lines += ["", f"{len(broken)} pictures could not be read and were left out; the first, {name}: {why}"]
     picture = show.mean_curves(_lines(history, untrained), title=f"{learner.view.name}", across="steps", up="")
     write_whole(out / CURVE, lambda file: picture.save(file, "PNG"))
-    write_whole(out / REPORT, lambda file: file.write(("\n".join(lines) + "\n").encode()))
+    write_text(out / REPORT, "\n".join(lines) + "\n")
 
 
 def _compared(learner: Learner, explainer: Path, progress: bool) -> tuple[list[Rival], list[str]]:

@@ -18,7 +18,7 @@ from vitrail import show
 from vitrail.data import Item
 from vitrail.errors import InputError
 from vitrail.events import Cancel, Observer, Work, observers_of, working
-from vitrail.files import check_writable, write_whole
+from vitrail.files import check_writable, write_text, write_whole
 from vitrail.method import Explainer
 from vitrail.model import View, usable
 from vitrail.train.loop import LOSSES, Learner, Looked
@@ -212,7 +212,7 @@ def _keep(learner: Learner, out: Path, facts: dict[str, Any], history: History, 
     writer = csv.DictWriter(text, ["step", *LOSSES, "held", "entropy", "untrained"])
     writer.writeheader()
     writer.writerows(history)
-    write_whole(out / LOG, lambda file: file.write(text.getvalue().encode()))
+    write_text(out / LOG, text.getvalue())
 
 
 def _check(training: Training, history: History, untrained: float, number: int) -> None:

@@ -83,14 +83,12 @@ def test_changed_weights_are_seen(view: View) -> None:
 
 @needs_gpu
 def test_only_few_recordings_are_kept(view: View) -> None:
-    from vitrail.method.aha.recorded import _KEPT
-
     aha = parse("aha")
     for count in (1, 2, 3, 4):
         for _ in range(2):
             with view.still():
                 aha.maps(view, Batch(pictures(0, count).cuda()))
-    assert len(_KEPT[view]) == KEPT
+    assert len(view.memo.once("method/aha/recorded: passes", (), dict)) == KEPT
 
 
 @needs_gpu

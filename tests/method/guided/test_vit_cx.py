@@ -79,7 +79,8 @@ def test_pixels_that_no_mask_shows_and_images_without_masks_get_zero() -> None:
     mask = torch.zeros(1, 4, 4, dtype=torch.float64)
     mask[0, 0, 0] = 1
     with view.still():
-        maps = ViTCX().explain(view, Batch(images), [mask, mask[:0]], [torch.tensor([1]), torch.tensor([]).long()])
+        seeds = [torch.tensor([1]), torch.tensor([]).long()]
+        (maps,) = ViTCX().explain(view, [Batch(images)], [mask, mask[:0]], seeds)
     assert torch.isfinite(maps).all()
     assert maps[0, 0, 0] != 0
     assert (maps[0, 40:] == 0).all()
@@ -123,7 +124,7 @@ def test_agrees_with_the_authors_code_on_the_same_noise(assets: Path) -> None:
 
 def test_maps_can_be_stretched() -> None:
     plain, stretched = (
-        vitrail.explain("demo", pictures(1, (144, 144)), ViTCX(normalise=wanted)).maps for wanted in (0, 1)
+        vitrail.explain("demo", pictures(1, (144, 144)), ViTCX(normalise=wanted)).maps for wanted in (False, True)
     )
     assert (float(stretched.min()), float(stretched.max())) == (0.0, 1.0)
     torch.testing.assert_close(stretched, (plain - plain.min()) / (plain.max() - plain.min()))

@@ -285,17 +285,17 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The copies and the views that are made, in order."""
     found: list[str] = []
 
-    def counting(name: str) -> None:
-        original = getattr(randomisation, name)
+    def counting(place: object, attribute: str, name: str) -> None:
+        original = getattr(place, attribute)
 
         def make(*args: object, **kwargs: object) -> object:
             found.append(name)
             return original(*args, **kwargs)
 
-        monkeypatch.setattr(randomisation, name, make)
+        monkeypatch.setattr(place, attribute, make)
 
-    counting("View")
-    counting("Forgetful")
+    counting(View, "of", "View")
+    counting(randomisation, "Forgetful", "Forgetful")
     return found
 
 
@@ -336,10 +336,11 @@ def test_a_large_copy_is_not_kept(made: list[str], monkeypatch: pytest.MonkeyPat
     assert made.count("Forgetful") == 3
 
 
-def test_a_copy_goes_with_its_view() -> None:
+def test_a_copy_goes_with_its_view(made: list[str]) -> None:
     view = load(small.build("class token").float(), size=(64, 64))
     CascadingRandomisation(steps=1).measure(case_of(view, "ixg"))
-    copied = weakref.ref(randomisation._KEPT[view][1])
+    copied = weakref.ref(randomisation.forgetful(view, "model", 0))
+    assert made.count("Forgetful") == 1
     del view
     gc.collect()
     assert copied() is None

@@ -14,9 +14,10 @@ from vitrail.bench.report.gathering import gather
 from vitrail.bench.store import Store
 from vitrail.bench.stored import scores
 from vitrail.bench.tables import perform
+from vitrail.data import Dataset, Item, PictureFile, dataset
 from vitrail.errors import InputError
 from vitrail.events import Cancel, Observer
-from vitrail.files import check_writable, write_whole
+from vitrail.files import check_writable, legible, write_text
 from vitrail.method import parse
 from vitrail.model import Precision, View, load, sources_of
 
@@ -85,7 +86,7 @@ def recommend(
     """
     for spec in methods:
         parse(spec)  # a typo should be told before a model is loaded
-    files = _files(images, out)
+    files = _files(images, out, limit)
     view = load(model, None if checkpoint is None else Path(checkpoint), device=device)
     chosen, unavailable = candidates(view, methods)
     with tempfile.TemporaryDirectory() as scratch:
@@ -168,16 +169,24 @@ def _protocol(
     return Protocol("recommend", f"Which method to use for {view.name}", "vitrail", parts)
 
 
-def _files(images: Sequence[str | Path], out: str | None) -> list[Path]:
-    """The picture files; none where a single folder was given, which is a dataset as it is."""
+def _files(images: Sequence[str | Path], out: str | None, limit: int) -> list[Path]:
+    """The picture files; none where a single folder was given, which is a dataset as it is. Some can be read."""
     if len(images) == 1 and Path(images[0]).is_dir():
+        dataset(f"folder:{images[0]}").limit(limit).check_readable()
         return []
     files = [Path(source) for source in sources_of([str(one) for one in images])]
     absent = next((file for file in files if not file.is_file()), None)
     if absent is not None:
         raise InputError(f"there is no picture {absent}; give a folder of pictures, or picture files")
+    nameless = next((file for file in files if legible(str(file)) != str(file)), None)
+    if nameless is not None:
+        raise InputError(
+            f"the name of {nameless} is not UTF-8, as the table of single pictures must be; give its folder"
+        )
     if out is not None and "://" in out:
         raise InputError(f"single pictures need a run in a folder of this machine, but {out} was given")
+    items = tuple(Item(str(file), PictureFile(file)) for file in dict.fromkeys(files))
+    Dataset("the files given", items).limit(limit).check_readable()
     return files
 
 
@@ -185,11 +194,11 @@ def _table(files: Sequence[Path], place: Path) -> str:
     """A spec for pictures from here and there: a table of them, in the run's folder."""
     text = io.StringIO()
     csv.writer(text).writerows([["file"], *([str(file.resolve())] for file in files)])
-    said = text.getvalue().encode()
+    said = text.getvalue()
     # Other pictures get another table: a run that is there already must not find its own changed.
-    table = place / f"pictures-{hashlib.sha256(said).hexdigest()[:8]}.csv"
+    table = place / f"pictures-{hashlib.sha256(said.encode()).hexdigest()[:8]}.csv"
     check_writable(place)
-    write_whole(table, lambda file: file.write(said))
+    write_text(table, said)
     return f"csv:{table}"
 
 

@@ -14,7 +14,7 @@ from vitrail.bench.report.as_terminal import terminal
 from vitrail.bench.report.plots import plot
 from vitrail.bench.report.result import Result
 from vitrail.errors import InputError
-from vitrail.files import write_whole
+from vitrail.files import write_text, write_whole
 
 Form = Literal["terminal", "markdown", "latex", "csv", "html"]
 
@@ -63,7 +63,7 @@ def _write(result: Result, path: Path, form: Form) -> list[Path]:
                 write_whole(path.with_name(name), partial(_put, plot(section)))
                 plots[section.name] = name
     said = LINKED[form](result, plots) if form in LINKED else ALONE[form](result)
-    write_whole(path, partial(_put, said.encode()))
+    write_text(path, said)
     return [path, *(path.with_name(name) for name in plots.values())]
 
 
