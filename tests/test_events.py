@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import vitrail
-from helpers.small import quick, serving
+from helpers.small import quick, served_by
 from helpers.zoo import pictures
 from vitrail.bench import Local, Plan, Store, run
 from vitrail.events import Bar, Cancel, Cancelled, Event, LogLines, Passes, begin_passes, within, working
@@ -21,7 +21,7 @@ every_method = pytest.mark.parametrize("name", sorted(set(METHODS) - {"aha"}))
 
 def tried(name: str) -> tuple[View, Method, Tensor]:
     method = quick(name)
-    view = load(serving(method))
+    view = served_by(method)
     return view, method, pictures(2, view.size)
 
 

@@ -4,11 +4,8 @@ import pytest
 import timm
 
 from sweep.catalogue import TIMM, Family, families
-from sweep.judge import GROUPS, judge
+from sweep.judge import GROUPS, WRAPPERS, group_of, judge
 from vitrail.method import METHODS, parse
-
-WRAPPERS = {"var", "random", "aha", "rollout", "plus", "skipplus"}
-"""They hold another method, or look at no model; some are asked for with a base."""
 
 
 def test_every_module_of_timm_is_swept() -> None:
@@ -17,7 +14,10 @@ def test_every_module_of_timm_is_swept() -> None:
 
 def test_every_method_is_swept() -> None:
     asked = {parse(spec).id for specs in GROUPS.values() for spec in specs}
-    assert asked | WRAPPERS == set(METHODS)
+    assert asked | {*WRAPPERS} == set(METHODS)
+    assert [group_of(parse(name)) for name in ("ixg", "gradcam", "genatt", "cat", "alti", "rise")] == [
+        *("gradient", "cam", "attention", "tokens", "block parts", "masking")
+    ]
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import vitrail
-from helpers.small import quick, serving, small_vit
+from helpers.small import quick, served_by, small_vit
 from helpers.zoo import pictures
 from vitrail.method import METHODS
 from vitrail.method.base import SharedPasses
@@ -19,7 +19,7 @@ SHARED = sorted(name for name, cls in METHODS.items() if issubclass(cls, SharedP
 @pytest.mark.parametrize("name", sorted(set(METHODS) - {"aha"}))
 def test_several_are_each_alone(name: str) -> None:
     method = quick(name)
-    view = load(serving(method))
+    view = served_by(method)
     images = pictures(2, view.size)
     targets = ["predicted", 1, [2, 3]]
     before = view.meter.forwards

@@ -21,9 +21,9 @@ def test_an_explanation_of_schema_1() -> None:
     assert json.loads((GOLDEN / "mda" / "manifest.json").read_text())["schema"] == 1
     assert (found.targets, found.signed, found.enlargement) == (None, False, "cells")
     fresh = vitrail.explain("demo", [scenes.make(seed).pil for seed in (7, 8)], found.method)
-    assert torch.allclose(found.maps, fresh.maps, atol=1e-5)
+    assert torch.allclose(found.maps, fresh.maps, atol=1e-4), "made by another version of torch"
     again, expected = found.with_(gamma=1.0, kappa=0.1), fresh.with_(gamma=1.0, kappa=0.1)
-    assert torch.allclose(again.maps, expected.maps, atol=1e-5)
+    assert torch.allclose(again.maps, expected.maps, atol=1e-4)
     assert again.notes == expected.notes
 
 

@@ -57,7 +57,7 @@ def model(name: str, images: Tensor) -> nn.Module:
     """A small model whose head is fitted to the pictures: each is surely of a class of its own."""
     torch.manual_seed(3)
     if name == "cnn":
-        found = timm.create_model("resnet18", num_classes=6).eval()
+        found = timm.create_model("resnet18", channels=(16, 32, 64, 128), num_classes=6).eval()
     else:
         how: dict[str, Any] = {"token": {}, "oblong": {"global_pool": "avg"}}[name]
         small = {"img_size": SIZES[name], "embed_dim": 48, "depth": 3, "num_heads": 3, "num_classes": 6}

@@ -93,7 +93,7 @@ def serving(method: Method) -> nn.Module:
 @cache
 def shared(relu: bool) -> View:
     """The view of such a model, made once: a test must not change it."""
-    return load(serving(parse("gbp" if relu else "random")))
+    return load(serving(parse("gbp" if relu else "random")), size=(96, 96) if relu else (64, 64))
 
 
 def served_by(method: Method) -> View:

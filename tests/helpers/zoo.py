@@ -109,9 +109,9 @@ ZOO: dict[str, Entry] = {
     "vit_base_patch32_224": Entry(_timm("vit_base_patch32_224", depth=3), (224, 224), (7, 7), 1, 3, "prefix"),
     "open_clip_vit_b_32": Entry(_open_clip, (224, 224), (7, 7), 1, 12, "prefix"),
     # Others, likewise.
-    "densenet121": Entry(_timm("densenet121", block_config=(3, 3, 4, 3)), (224, 224), (7, 7), offers=RELU),
-    "resnet50": Entry(_timm("resnet50", layers=(1, 1, 2, 1)), (224, 224), (7, 7), offers=RELU),
-    "convnext_tiny": Entry(_timm("convnext_tiny", depths=(1, 1, 2, 1)), (224, 224), (7, 7), offers=MAPS),
+    "densenet121": Entry(_timm("densenet121", block_config=(3, 3, 4, 3)), (128, 128), (4, 4), offers=RELU),
+    "resnet50": Entry(_timm("resnet50", layers=(1, 1, 2, 1)), (128, 128), (4, 4), offers=RELU),
+    "convnext_tiny": Entry(_timm("convnext_tiny", depths=(1, 1, 2, 1)), (128, 128), (4, 4), offers=MAPS),
     "tf_efficientnet_lite0": Entry(_timm("tf_efficientnet_lite0"), (224, 224), (7, 7), offers=RELU),
     "swin_tiny": Entry(
         _timm("swin_tiny_patch4_window7_224", depths=(2, 2, 2, 2)), (224, 224), (7, 7), offers=MAPS, channels_last=True

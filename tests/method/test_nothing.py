@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import vitrail
-from helpers.small import quick, serving
+from helpers.small import quick, served_by
 from vitrail import scenes
 from vitrail.method import MDA, METHODS, Batch, Method, parse
 from vitrail.model import View, load
@@ -43,7 +43,7 @@ def test_an_answer_that_never_changes_has_no_map(name: str) -> None:
     method = quick(name)
     if not method.tells_classes():
         pytest.skip("its map does not depend on what is explained")
-    view = load(serving(method))
+    view = served_by(method)
     images = torch.nn.functional.interpolate(scene(), view.size)
     found = vitrail.explain(view, images, method, constant)
     assert found.empty.all()
@@ -79,7 +79,7 @@ def test_a_picture_that_is_its_own_baseline_has_no_map(spec: str) -> None:
 def test_what_is_zero_by_construction_is_refused(spec: str, words: str) -> None:
     """On a model whose head reads the class token alone; its blocks see patches through a norm."""
     with pytest.raises(vitrail.InputError, match=words):
-        vitrail.explain(load(serving(parse("ixg"))), torch.zeros(1, 3, 64, 64), spec)
+        vitrail.explain(served_by(parse("ixg")), torch.zeros(1, 3, 64, 64), spec)
 
 
 def test_terms_that_cancel_are_no_map() -> None:

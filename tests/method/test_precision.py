@@ -73,9 +73,12 @@ def demo() -> tuple[View, View, Tensor]:
     return view, wide(view), view.preprocess.batch([scenes.make(seed).pil for seed in (7, 8)])
 
 
+LONG = (*(spec for spec in defaults() if asks_much(parse(spec))), *compositions())
+"""Asked in `make test-slow`: a composition calculates what its parts do."""
+
+
 @pytest.mark.parametrize(
-    "spec",
-    [pytest.param(spec, marks=[pytest.mark.slow] * asks_much(parse(spec))) for spec in (*defaults(), *compositions())],
+    "spec", [*sorted({*defaults()} - {*LONG}), *(pytest.param(spec, marks=pytest.mark.slow) for spec in LONG)]
 )
 def test_maps_of_the_embedded_model_keep_their_order(spec: str) -> None:
     view, exact, images = demo()

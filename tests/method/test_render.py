@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import vitrail
-from helpers.small import quick, serving
+from helpers.small import quick, served_by
 from helpers.zoo import pictures
 from vitrail.bench import Plan, run
 from vitrail.front import explain_each
@@ -46,7 +46,7 @@ def test_rendering_again_is_a_fresh_run(name: str, field: str, tmp_path: Path, m
     method = dataclasses.replace(quick(name), **BESIDE.get((name, field), {}))
     if name == "skipplus":
         method = dataclasses.replace(method, start=0)  # the whole search, of which any start can be rendered
-    view = load("demo") if name == "aha" else load(serving(method))
+    view = load("demo") if name == "aha" else served_by(method)
     images = pictures(2, view.size)
     found = vitrail.explain(view, images, method)
     stored = vitrail.Explanation.load(found.save(tmp_path / "stored"))

@@ -36,10 +36,11 @@ def test_other_models_and_other_grids_are_mixed_in_pixels() -> None:
     images, noise = some(view, 1)
     canvas = cell_canvas(view, images, [noise])
     assert isinstance(canvas, PixelCanvas)
-    assert canvas.cells == 49
+    assert canvas.cells == 16
     vit = zoo.view_of("vit_base_patch32_224")
-    assert isinstance(cell_canvas(vit, images, [noise], (5, 5)), PixelCanvas)
-    shown = torch.zeros(1, 49, dtype=torch.bool)
+    more = some(vit)[0], [some(vit)[1]]
+    assert isinstance(cell_canvas(vit, *more, (5, 5)), PixelCanvas)
+    shown = torch.zeros(1, 16, dtype=torch.bool)
     with torch.no_grad():
         hidden = canvas.logits(torch.tensor([0]), shown)
         shown[0, 0] = True

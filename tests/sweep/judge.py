@@ -11,12 +11,13 @@ from torch import Tensor
 
 import vitrail
 from vitrail.errors import InputError
+from vitrail.method import METHODS, Method, parse
 from vitrail.model import Need, View
 from vitrail.perturb import PixelCanvas, RemovalCanvas, cell_canvas, grid_labels
 
 Verdict = Literal["works", "refused", "wrong", "crash"]
 
-GROUPS: dict[str, tuple[str, ...]] = {
+NAMED: dict[str, tuple[str, ...]] = {
     "gradient": ("saliency", "ixg", "ig(steps=2)", "smoothgrad(samples=1)", "fullgrad", "gbp", "lrp"),
     "cam": (
         *("gradcam", "gradcam++", "xgradcam", "xgradcam+", "hirescam", "layercam", "eigencam", "guided_gradcam"),
@@ -35,7 +36,29 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("less_is_more(regions=(1, 2))", "mda(seed=None, cells=2, baseline=zero_norm)"),
     ),
 }
-"""Group -> methods at cheap settings; together with those that wrap others (var, random, aha), the whole registry."""
+"""Group -> methods at cheap settings."""
+
+WRAPPERS = ("var", "random", "aha", "rollout", "plus", "skipplus")
+"""They hold another method, or look at no model; some are asked for with a base."""
+
+
+def group_of(method: Method) -> str:
+    """The group of a method that is not named above."""
+    groups = {Need.PARTS: "block parts", Need.ATTENTION: "attention", Need.TOKENS: "tokens", Need.FEATURES: "cam"}
+    for need, group in groups.items():
+        if need in method.requirements():
+            return group
+    return "gradient" if Need.GRADIENTS in method.requirements() else "masking"
+
+
+def grouped() -> dict[str, tuple[str, ...]]:
+    """The groups with all methods: those that are not named join the group of what they need, as they are."""
+    known = {parse(spec).id for specs in NAMED.values() for spec in specs}
+    more = [parse(name) for name in sorted(set(METHODS) - {*WRAPPERS} - known)]
+    return {group: (*specs, *(one.id for one in more if group_of(one) == group)) for group, specs in NAMED.items()}
+
+
+GROUPS = grouped()
 
 QUICK = frozenset(
     {"saliency", "lrp", "gradcam", "ablationcam(channels=2)", "raw_attention", "genatt", "rollout", "legrad", "decompx"}

@@ -102,6 +102,7 @@ train(load("demo", device="cpu"), ITEMS, Path({out!r}), SMALL, fabric=fabric)
 """
 
 
+@pytest.mark.slow
 def test_two_processes_learn_what_one_learns(tmp_path: Path, whole: tuple[Path, dict[str, torch.Tensor]]) -> None:
     out = tmp_path / "two"
     script = tmp_path / "two.py"

@@ -43,8 +43,8 @@ def made(view: View, seed: int = 0, **options: Any) -> Explainer:
         ("hf_vit", [(14, 14)] * 3),
         ("torchvision_vit_b_32", [(7, 7)] * 3),
         ("swin_tiny", [(56, 56), (28, 28), (14, 14), (7, 7)]),
-        ("resnet50", [(56, 56), (28, 28), (14, 14), (7, 7)]),
-        ("convnext_tiny", [(56, 56), (28, 28), (14, 14), (7, 7)]),
+        ("resnet50", [(32, 32), (16, 16), (8, 8), (4, 4)]),
+        ("convnext_tiny", [(32, 32), (16, 16), (8, 8), (4, 4)]),
     ],
 )
 def test_one_pass_gives_logits_features_and_a_map(model: str, grids: list[tuple[int, int]]) -> None:

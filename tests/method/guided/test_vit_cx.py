@@ -108,6 +108,7 @@ def test_mistakes_get_a_sentence(options: dict[str, float], words: str) -> None:
         ViTCX(**options)
 
 
+@pytest.mark.slow
 def test_agrees_with_the_authors_code_on_the_same_noise(assets: Path) -> None:
     with np.load(FOLDER / "injected" / "vit_cx.npz") as stored:
         counts, maps = stored["counts"].tolist(), stored["maps"]

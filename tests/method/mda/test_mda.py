@@ -37,7 +37,13 @@ def inputs() -> Tensor:
 
 
 @oracle("mda")
-@pytest.mark.parametrize("spec", ["mda(cells=3, baseline=rise_blur(31,31))", "mda(cells=2, tau=0.5, seed=None)"])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "mda(cells=2, tau=0.5, seed=None)",
+        pytest.param("mda(cells=3, baseline=rise_blur(31,31))", marks=pytest.mark.slow),
+    ],
+)
 def test_equals_the_paper_done_slowly(inputs: Tensor, spec: str) -> None:
     view, method = vitrail.load(copy.deepcopy(vitrail.load(DEMO).model).double(), size=(144, 144)), parse(spec)
     assert isinstance(method, MDA)

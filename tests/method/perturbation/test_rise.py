@@ -96,6 +96,7 @@ def test_masks_are_those_of_the_authors_code() -> None:
     assert np.abs(found.numpy() - stored["small_masks"]).max() <= 1e-6
 
 
+@pytest.mark.slow
 def test_agrees_with_the_authors_code(assets: Path) -> None:
     """Their generator's cells and shifts, their saliency, averaged over 16 x 16 pixels to be small."""
     stored, view, images = _stored(), deit_tiny(assets), inputs(assets)
